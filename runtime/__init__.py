@@ -1,0 +1,1 @@
+"""Runs .fbit images with the same C core as the firmware, and fine-tunes them."""
