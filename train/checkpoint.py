@@ -35,7 +35,7 @@ class Checkpoint:
             arrays[f"signs_{i:04}"] = np.packbits(signs)
             arrays[f"signs_shape_{i:04}"] = np.array(signs.shape)
         with replacing(path) as temporary:
-            np.savez(temporary, **arrays)  # type: ignore[arg-type]
+            np.savez(temporary, **arrays)
 
     @staticmethod
     def load(path: Path) -> Checkpoint:
@@ -46,7 +46,9 @@ class Checkpoint:
             raise InputError(f"{path}: not a readable checkpoint ({error})") from None
 
         def all_of(kind: str) -> list[np.ndarray]:
-            return [arrays[name] for name in sorted(arrays) if name.startswith(kind + "_") and name[len(kind) + 1].isdigit()]
+            return [
+                arrays[name] for name in sorted(arrays) if name.startswith(kind + "_") and name[len(kind) + 1].isdigit()
+            ]
 
         signs = [
             np.unpackbits(bits, count=int(np.prod(shape))).astype(bool).reshape(shape)

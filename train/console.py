@@ -12,7 +12,7 @@ from rich.table import Table
 
 from flipbit.train.history import plot_history, write_tensorboard
 from flipbit.train.loop import MODEL_FILE, Trainer, Watcher
-from flipbit.train.summary import layer_rows, totals
+from flipbit.train.summary import layer_rows
 
 
 class Terminal(Watcher):
@@ -36,7 +36,8 @@ class Terminal(Watcher):
         self.trainer = trainer
         self.console.print(
             f"[bold]{s.method}[/] ({s.optimizer}, lr {s.lr:g}, {s.schedule}, batch {s.batch}) on {data.name}: "
-            f"{data.train_size} + {data.test_size} images of {'×'.join(map(str, data.shape))}, {len(data.classes)} classes"
+            f"{data.train_size} + {data.test_size} images of {'×'.join(map(str, data.shape))}, "
+            f"{len(data.classes)} classes"
         )
         self.console.print(
             f"{s.net}, width {s.width:g}: {trainer.model.count_params():,} parameters; training keeps "
@@ -94,7 +95,7 @@ class Terminal(Watcher):
 def print_summary(console: Console, trainer: Trainer) -> None:
     """Layers with their bits, bytes and multiply-accumulates, then what the run reached."""
     table = Table(title=f"{trainer.settings.net} on {trainer.data.name}", title_justify="left")
-    for name in ("layer", "kind", "output", "weights", "bits", "bytes", "MACs", "changed", "|w_b − w_r|"):
+    for name in ("layer", "kind", "output", "weights", "bits", "bytes", "MACs", "changed", "|w_b−w_r|"):
         table.add_column(name, justify="left" if name in ("layer", "kind") else "right")
     rows = layer_rows(trainer.model)
     last = {layer["name"]: layer for layer in trainer.history[-1]["layers"]} if trainer.history else {}
@@ -107,10 +108,11 @@ def print_summary(console: Console, trainer: Trainer) -> None:
             f"{change['distance']:.3f}" if change else "",
         )  # fmt: skip
     console.print(table)
-    total = totals(rows)
+    size, parameters = sum(r.bytes for r in rows), sum(r.parameters for r in rows)
+    one_bit = sum(r.weights for r in rows if r.bits == 1)
     console.print(
-        f"{total.weights:,} weights: {total.bytes:,} bytes at these widths, {4 * total.weights:,} in float32 "
-        f"({4 * total.weights / total.bytes:.1f}×); {total.macs:,} MACs",
+        f"{parameters:,} parameters, {one_bit:,} of them single bits: {size:,} bytes, "
+        f"{4 * parameters:,} in float32 ({4 * parameters / size:.1f}×); {sum(r.macs for r in rows):,} MACs",
         highlight=False,
     )
     if trainer.history:

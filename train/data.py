@@ -70,7 +70,7 @@ class Augment:
             p = self.pad
             padded = np.zeros((n, h + 2 * p, w + 2 * p, c), np.uint8)
             padded[:, p : p + h, p : p + w] = images
-            windows = np.lib.stride_tricks.sliding_window_view(padded, (h, w), (1, 2))
+            windows = np.lib.stride_tricks.sliding_window_view(padded, (h, w), (1, 2))  # type: ignore[call-overload]
             top, left = random.integers(0, 2 * p + 1, (2, n))
             images = windows[np.arange(n), top, left].transpose(0, 2, 3, 1)
         if self.flip:
@@ -405,7 +405,9 @@ def _download(name: str, data_dir: str | None) -> ImageArrays:
         (x_train, y_train), (x_test, y_test) = source.load_data()
     except Exception as error:  # whatever the network or the cache said
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(f"{name}: not found and not downloaded ({reason}): {want}, or name their folder with --data-dir")
+        raise InputError(
+            f"{name}: not found and not downloaded ({reason}): {want}, or name their folder with --data-dir"
+        ) from None
     channels = (*x_train.shape[1:], 1)[:3]
     classes = {"cifar10": CIFAR10_CLASSES, "fashion-mnist": FASHION_CLASSES}.get(name)
     return ImageArrays(

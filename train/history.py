@@ -66,9 +66,9 @@ def plot_history(path: Path, history: list[dict[str, Any]], title: str) -> None:
         for i, colour in enumerate(colours):
             since = [100 * record["layers"][i]["changed_since_start"] for record in history]
             during = [100 * record["layers"][i]["changed_this_epoch"] for record in history]
-            label = layers[i] if len(layers) <= 12 or i in (0, len(layers) - 1) else None
-            axes[1][0].plot(epochs, since, color=colour, label=label)
-            axes[1][1].plot(epochs, during, color=colour, label=label)
+            shown = layers[i] if len(layers) <= 12 or i in (0, len(layers) - 1) else None
+            axes[1][0].plot(epochs, since, color=colour, label=shown)
+            axes[1][1].plot(epochs, during, color=colour, label=shown)
         axes[1][0].set(title="signs changed since the start", ylabel="% of weights", ylim=(0, None))
         axes[1][1].set(title="signs changed in each epoch", ylabel="% of weights", ylim=(0, None))
     for axis in axes.flat:

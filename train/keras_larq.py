@@ -9,6 +9,9 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 if "tensorflow" in sys.modules and os.environ.get("TF_USE_LEGACY_KERAS") != "1":
     raise ImportError(
@@ -16,17 +19,35 @@ if "tensorflow" in sys.modules and os.environ.get("TF_USE_LEGACY_KERAS") != "1":
         "or set TF_USE_LEGACY_KERAS=1 in the environment"
     )
 os.environ["TF_USE_LEGACY_KERAS"] = "1"
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # no start-up chatter about CPU features
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # 2 still complains about a GPU that is not there
 
-import tensorflow as tf  # noqa: E402
+
+@contextmanager
+def _start_up_chatter_hidden() -> Iterator[None]:
+    """TensorFlow's C++ writes to stderr before its log level counts: keep that, show it only on failure."""
+    sys.stderr.flush()
+    stderr = os.dup(2)
+    with tempfile.TemporaryFile() as kept:
+        os.dup2(kept.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            kept.seek(0)
+            os.write(stderr, kept.read())
+            raise
+        finally:
+            os.dup2(stderr, 2)
+            os.close(stderr)
+
+
+with _start_up_chatter_hidden():
+    import tensorflow as tf
 
 keras = tf.keras
-
+tf.get_logger().setLevel("ERROR")  # it warns of every model saved without an optimizer
 # Larq warns when a binary kernel has no Keras constraint; flipbit's optimizers do the clipping.
 logging.getLogger("larq").setLevel(logging.ERROR)
 
 import larq as lq  # noqa: E402
-
-tf.get_logger().setLevel("ERROR")  # it warns of every model saved without an optimizer
 
 __all__ = ["keras", "lq", "tf"]

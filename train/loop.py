@@ -95,8 +95,10 @@ class Trainer:
             **core,
         )
         optimizer.build(self.model.trainable_variables)
-        if rule != "bc":
-            optimizer.start_from([kernel.read_value() for kernel in self.kernels])
+        start = [kernel.read_value() for kernel in self.kernels]
+        if s.init == "spread":
+            start = [w * (optimizer.grid.limit / tf.reduce_max(tf.abs(w))) for w in start]
+        optimizer.start_from(start)
         return optimizer
 
     def normalize(self, images: Any) -> Any:
@@ -190,7 +192,9 @@ class Trainer:
     def state_bits(self) -> dict[str, int]:
         """Bits kept per quantized weight while training, counted on the optimizer's own variables."""
         name = self.model.trainable_variables[0].name.split(":")[0]
-        moments = [v for v in self.optimizer.variables if v.dtype.is_floating and v.name.split(":")[0].endswith("/" + name)]
+        moments = [
+            v for v in self.optimizer.variables if v.dtype.is_floating and v.name.split(":")[0].endswith("/" + name)
+        ]
         return state_bits(self.settings.method, self.settings.buffer_bits, self.settings.bits, len(moments))
 
     def checkpoint(self) -> Checkpoint:

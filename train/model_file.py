@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,8 @@ MODULES = ("keras.", "tf_keras.", "keras", "tf_keras", "larq.", "flipbit.train."
 
 def save_model(model: Any, path: Path) -> None:
     """Save the net (for ``bc`` with its real-valued buffer), without the optimizer."""
-    with replacing(path) as temporary:
+    with replacing(path) as temporary, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "You are saving your model as an HDF5 file")  # as intended
         model.save(temporary, include_optimizer=False, save_format="h5")
 
 
@@ -76,7 +78,9 @@ def _unknown(config: Any) -> Iterator[str]:
     if isinstance(name, str) and not (name in KERAS_CLASSES or name in OURS or _is_larq(name)):
         yield name
     module = config.get("module")
-    if isinstance(module, str) and not (module in MODULES or module.startswith(tuple(m for m in MODULES if m[-1] == "."))):
+    if isinstance(module, str) and not (
+        module in MODULES or module.startswith(tuple(m for m in MODULES if m[-1] == "."))
+    ):
         yield f"module {module}"
     for value in config.values():
         yield from _unknown(value)

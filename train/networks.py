@@ -180,7 +180,9 @@ def build(name: str, shape: tuple[int, int, int], classes: int, layers: Layers |
     """The Keras model ``name`` for images of ``shape`` (height, width, channels)."""
     layers = layers or Layers()
     if min(shape[:2]) < SMALLEST[name]:
-        raise InputError(f"{name} needs images of at least {SMALLEST[name]}×{SMALLEST[name]}, not {shape[0]}×{shape[1]}")
+        raise InputError(
+            f"{name} needs images of at least {SMALLEST[name]}×{SMALLEST[name]}, not {shape[0]}×{shape[1]}"
+        )
     image = keras.Input(shape, name="image")
     x = NETWORKS[name](layers, image)
     logits = layers.dense(x, "logits", classes, last=True)

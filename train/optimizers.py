@@ -75,13 +75,16 @@ class QuantizedUpdate:
                 )
 
     def start_from(self, real_valued: Sequence[Any]) -> None:
-        """Round real-valued initial weights onto each kernel's grid, at random for ``buffer``."""
+        """Set the kernels from real-valued initial weights, as the rule keeps them.
+
+        Binary ``sr`` and ``r`` thus start from the signs of a symmetric distribution: Rademacher variables.
+        """
         for i, (kernel, w) in enumerate(zip(self.kernels, real_valued)):
             w = tf.convert_to_tensor(w)
             if self.rule == "buffer" and self.buffer_bits:
                 self._store(i, kernel, stochastic_index(w, self.buffer_grid, self._uniform(i, w)))
             else:
-                kernel.assign(deterministic_round(w, self.grid))
+                kernel.assign(w if self.rule == "bc" else deterministic_round(w, self.grid))
 
     def latent(self, i: int) -> Any:
         """What kernel ``i`` stands for before rounding to its sign: w_r of BC, u of a buffer, else w_b."""

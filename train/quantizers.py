@@ -141,9 +141,7 @@ class StochasticRound(_Rounding):
         self.seed, self.stream = seed, stream
 
     def build(self, input_shape: Any) -> None:
-        self.calls = self.add_weight(
-            name="calls", shape=(), dtype=tf.int64, initializer="zeros", trainable=False
-        )
+        self.calls = self.add_weight(name="calls", shape=(), dtype=tf.int64, initializer="zeros", trainable=False)
         super().build(input_shape)
 
     def call(self, inputs: Any, training: Any = None) -> Any:

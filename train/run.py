@@ -59,6 +59,7 @@ def parser() -> argparse.ArgumentParser:
     grid.add_argument("--scale", choices=("none", "filter"), help="filter: BWN's scale per filter, with bc")
     grid.add_argument("--quantize", choices=("conv", "all"), help="conv layers (the paper's choice) or all")
     grid.add_argument("--forward", choices=("deterministic", "stochastic"), help="rounding in bc's forward pass")
+    grid.add_argument("--init", choices=("small", "spread"), help="near zero (Glorot), or all over [−Δ, Δ]")
     grid.add_argument("--buffer-bits", type=int, metavar="K", help="with sr: K integer bits beside each sign, 0 to 8")
     run = p.add_argument_group("the run")
     run.add_argument("--seed", type=int, metavar="N", help="of weights, batches and rounding (0)")
@@ -127,7 +128,10 @@ def main(argv: list[str] | None = None) -> int:
         from flipbit.train.console import Terminal
         from flipbit.train.loop import train
 
-        terminal = Terminal(folder, Console(), **show)
+        console = Console()
+        if not console.is_terminal:
+            console.width = 120  # lines for a log, not folded at 80 columns
+        terminal = Terminal(folder, console, **show)
         try:
             train(settings, folder, terminal, resume)
         finally:

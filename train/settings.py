@@ -45,6 +45,7 @@ class Settings:
     scale: str = "none"
     quantize: str = "conv"
     forward: str = "deterministic"
+    init: str | None = None
     buffer_bits: int | None = None
     seed: int = 0
     threads: int = 0
@@ -67,13 +68,18 @@ class Settings:
             if self.method == "adam":
                 lr = 0.003  # 0.5 points better than 0.01 after five epochs of resnet8 on CIFAR-10
         if self.optimizer == "sgd":
-            lr = 0.1
+            lr = 0.1 if self.method == "adam" else 1.0  # ±1 weights under BatchNorm have small gradients
         defaults = {
             "net": net, "lr": lr, "batch": batch, "epochs": epochs, "schedule": schedule, "input": inputs,
         }  # fmt: skip
         for name, value in defaults.items():
             if getattr(self, name) is None:
                 setattr(self, name, value)
+        if self.init is None:
+            # Around zero a real-valued buffer flips easily and learns fast. Where rounding is at random or the
+            # grid has a zero, small weights are noise or nothing: BinaryConnect's spread over [−Δ, Δ] learns.
+            near_zero = self.forward == "deterministic" and self.bits == 1
+            self.init = "small" if near_zero else "spread"
         if self.lr_drops is None:
             self.lr_drops = drops
         if self.delta is None:
@@ -102,6 +108,7 @@ class Settings:
         one_of("scale", ("none", "filter"))
         one_of("quantize", ("conv", "all"))
         one_of("forward", ("deterministic", "stochastic"))
+        one_of("init", ("small", "spread"))
         for name in ("width", "delta"):
             at_least(name, 0, strict=True)
         for name in ("batch", "epochs", "limit", "image_size", "bits"):
