@@ -70,11 +70,11 @@ def step_of(variant: str, net: str, data: Any, batch: int) -> Any:
     return step
 
 
-def rates(net: str, batch: int, seconds: float, show: Any) -> dict[str, list[float]]:
+def rates(net: str, variants: list[str], batch: int, seconds: float, show: Any) -> dict[str, list[float]]:
     """Images per second of each variant, a list of rounds; the variants take turns, so that noise hits all alike."""
     data = images(batch)
     x, y = data.x_train[:batch], data.y_train[:batch]
-    steps = {name: step_of(name, net, data, batch) for name in VARIANTS}
+    steps = {name: step_of(name, net, data, batch) for name in variants}
     for name, step in steps.items():
         show(f"{net}: compiling {name}")
         float(step(x, y)[0])
@@ -132,12 +132,14 @@ def main(argv: list[str] | None = None) -> int:
     doc = (__doc__ or "").split("\n\n", 1)
     p = argparse.ArgumentParser(description=doc[0], epilog=doc[1], formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--net", choices=NETWORK_NAMES, action="append", metavar="NAME", help="may be repeated")
+    p.add_argument("--variant", choices=list(VARIANTS), action="append", metavar="NAME", help=", ".join(VARIANTS))
     p.add_argument("--batch", type=int, default=128, metavar="N")
     p.add_argument("--seconds", type=float, default=15, help="of measuring for each variant (15)")
     p.add_argument("--json", type=Path, metavar="FILE", help="write the numbers there too")
     p.add_argument("--memory-of", choices=VARIANTS, help=argparse.SUPPRESS)
     given = p.parse_args(argv)
     nets = given.net or ["resnet8", "vgg9"]
+    variants = ["float Keras", *(v for v in given.variant or VARIANTS if v != "float Keras")]
     if given.memory_of:
         _memory_child(given.memory_of, nets[0], given.batch)
         return 0
@@ -149,7 +151,7 @@ def main(argv: list[str] | None = None) -> int:
     with console.status("measuring the data pipeline") as status:
         result["data_images_per_second"] = data_rate(given.batch)
         for net in nets:
-            found = rates(net, given.batch, given.seconds, status.update)
+            found = rates(net, variants, given.batch, given.seconds, status.update)
             base = found["float Keras"]
             rows = {}
             for name, values in found.items():

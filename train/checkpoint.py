@@ -6,6 +6,7 @@ with (packed), and the history as JSON. Written after each epoch.
 
 from __future__ import annotations
 
+import io
 import json
 import zipfile
 from dataclasses import dataclass
@@ -34,8 +35,11 @@ class Checkpoint:
         for i, signs in enumerate(self.first_signs):
             arrays[f"signs_{i:04}"] = np.packbits(signs)
             arrays[f"signs_shape_{i:04}"] = np.array(signs.shape)
+        # Through memory: a zip that runs into a full disk while open complains again when it is collected.
+        content = io.BytesIO()
+        np.savez(content, **arrays)
         with replacing(path) as temporary:
-            np.savez(temporary, **arrays)
+            temporary.write_bytes(content.getbuffer())
 
     @staticmethod
     def load(path: Path) -> Checkpoint:

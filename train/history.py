@@ -33,14 +33,17 @@ def write_tensorboard(folder: Path, record: dict[str, Any]) -> None:
     """Append one epoch to the event files in ``folder/tensorboard``."""
     from flipbit.train.keras_larq import tf
 
-    writer = tf.summary.create_file_writer(str(folder / "tensorboard"))
-    with writer.as_default(step=record["epoch"]):
-        for name in EPOCH_COLUMNS[1:]:
-            tf.summary.scalar(name, record[name])
-        for layer in record["layers"]:
-            for name in LAYER_COLUMNS[1:]:
-                tf.summary.scalar(f"{name}/{layer['name']}", layer[name])
-    writer.close()
+    try:
+        writer = tf.summary.create_file_writer(str(folder / "tensorboard"))
+        with writer.as_default(step=record["epoch"]):
+            for name in EPOCH_COLUMNS[1:]:
+                tf.summary.scalar(name, record[name])
+            for layer in record["layers"]:
+                for name in LAYER_COLUMNS[1:]:
+                    tf.summary.scalar(f"{name}/{layer['name']}", layer[name])
+        writer.close()
+    except tf.errors.OpError as error:  # TensorFlow's word for a full disk
+        raise OSError(error.message) from None
 
 
 def plot_history(path: Path, history: list[dict[str, Any]], title: str) -> None:

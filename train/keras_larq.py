@@ -15,8 +15,7 @@ from contextlib import contextmanager
 
 if "tensorflow" in sys.modules and os.environ.get("TF_USE_LEGACY_KERAS") != "1":
     raise ImportError(
-        "flipbit needs Keras 2: import flipbit.train before tensorflow, "
-        "or set TF_USE_LEGACY_KERAS=1 in the environment"
+        "flipbit needs Keras 2: import flipbit.train before tensorflow, or set TF_USE_LEGACY_KERAS=1 in the environment"
     )
 os.environ["TF_USE_LEGACY_KERAS"] = "1"
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # 2 still complains about a GPU that is not there

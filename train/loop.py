@@ -23,7 +23,7 @@ from flipbit.train.history import write_history
 from flipbit.train.keras_larq import keras, tf
 from flipbit.train.model_file import save_model
 from flipbit.train.networks import Layers, build, quantized_layers
-from flipbit.train.optimizers import core_class, quantized, state_bits
+from flipbit.train.optimizers import core, quantized, state_bits
 from flipbit.train.quantizers import Grid
 from flipbit.train.settings import InputError, Settings
 
@@ -80,19 +80,17 @@ class Trainer:
 
     def _optimizer(self) -> Any:
         s = self.settings
-        core: dict[str, Any] = {"learning_rate": s.learning_rate(0)}
-        if s.optimizer == "sgd":
-            core["momentum"] = s.momentum
+        core_class, core_settings = core(s.optimizer, s.learning_rate(0), s.momentum)
         rule = "bc" if s.method == "adam" else s.rule  # with no kernels to quantize, the rule is idle
         optimizer = quantized(
-            core_class(s.optimizer),
+            core_class,
             rule=rule,
             grid=Grid.of(s.bits, float(s.delta or 1.0)),
             buffer_bits=s.buffer_bits or 0,
             seed=s.seed,
             weight_decay_l2=s.weight_decay,
             kernels=self.kernels,
-            **core,
+            **core_settings,
         )
         optimizer.build(self.model.trainable_variables)
         start = [kernel.read_value() for kernel in self.kernels]

@@ -158,5 +158,24 @@ def state_bits(method: str, buffer_bits: int | None, weight_bits: int, moments: 
     return {"weight": weight, "buffer": buffer, "moments": 32 * moments, "total": weight + buffer + 32 * moments}
 
 
-def core_class(name: str) -> type:
-    return {"adam": keras.optimizers.Adam, "sgd": keras.optimizers.SGD}[name]
+class PlainSGD(keras.optimizers.Optimizer):
+    """w ← w − α∇f and nothing else. Keras' SGD keeps a float per weight even when its momentum is 0."""
+
+    def __init__(self, learning_rate: float = 0.01, name: str = "PlainSGD", **kwargs: Any):
+        super().__init__(name=name, **kwargs)
+        self._learning_rate = self._build_learning_rate(learning_rate)
+
+    def update_step(self, gradient: Any, variable: Any) -> None:
+        variable.assign_sub(gradient * tf.cast(self.learning_rate, gradient.dtype))
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "learning_rate": self._serialize_hyperparameter(self._learning_rate)}
+
+
+def core(name: str, learning_rate: float, momentum: float = 0.0) -> tuple[type, dict[str, Any]]:
+    """The Keras optimizer class called ``name`` on the command line, and what to make it with."""
+    if name == "adam":
+        return keras.optimizers.Adam, {"learning_rate": learning_rate}
+    if momentum:
+        return keras.optimizers.SGD, {"learning_rate": learning_rate, "momentum": momentum}
+    return PlainSGD, {"learning_rate": learning_rate}

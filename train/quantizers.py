@@ -69,8 +69,12 @@ def deterministic_round(w: Any, grid: Grid) -> Any:
     """
     if grid.count == 2:
         return tf.where(w >= 0, grid.limit, -grid.limit)
-    rounded = tf.sign(w) * grid.step * tf.floor(tf.abs(w) / grid.step + 0.5)
-    return tf.clip_by_value(rounded, -grid.limit, grid.limit)
+    steps = tf.abs(w) / grid.step
+    # Clip the number of steps, not the product: grid values then are equal to the last bit, whoever made them.
+    if grid.count % 2:
+        return tf.sign(w) * tf.minimum(tf.floor(steps + 0.5), (grid.count - 1) / 2) * grid.step
+    # A buffer grid: no zero, values at odd multiples of half a step.
+    return tf.where(w >= 0, 1.0, -1.0) * (tf.minimum(tf.floor(steps), grid.count / 2 - 1) + 0.5) * grid.step
 
 
 def stochastic_index(w: Any, grid: Grid, p: Any) -> Any:

@@ -36,7 +36,8 @@ def _curve(axis: Any, check: Check, label: str, **style: Any) -> None:
 
 
 def _finish(axis: Any, title: str, **labels: Any) -> None:
-    axis.set(title=title, xscale="log", yscale="log", **labels)
+    axis.set(xscale="log", yscale="log", **labels)
+    axis.set_title(title, fontsize="medium")
     axis.grid(alpha=0.3)
     axis.legend(fontsize="x-small")
 
@@ -62,7 +63,7 @@ def draw_gaps(path: Path, checks: list[Check], deltas: tuple[float, ...]) -> Pat
 
 def draw_floors(path: Path, checks: list[Check]) -> Path:
     """Gap at the last T over Δ and over d."""
-    figure = Figure(figsize=(11, 4.5), layout="constrained")
+    figure = Figure(figsize=(11, 5), layout="constrained")
     over_delta, over_d = figure.subplots(1, 2)
     for i, (theorem, method, problem, title) in enumerate(PANELS):
         chosen = _select(checks, theorem, method, problem)
@@ -79,6 +80,9 @@ def draw_floors(path: Path, checks: list[Check]) -> Path:
     last = checks[0].curve.steps[-1]
     _finish(over_delta, over_delta.get_title(), xlabel="Δ", ylabel=f"F(w̄_T) − F* at T = {last:,}")
     _finish(over_d, over_d.get_title(), xlabel="d", ylabel=f"F(w̄_T) − F* at T = {last:,}")
+    over_d.get_legend().remove()
+    over_delta.get_legend().remove()
+    figure.legend(*over_d.get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize="small")
     figure.suptitle("What is left at the end (solid) and its bound (dashed)")
     return save_figure(figure, path)
 
@@ -89,8 +93,8 @@ def draw_fine_print(path: Path, special: dict[str, Check]) -> Path:
     hill, rounding, square = figure.subplots(1, 3)
 
     sr, bc = special["sum of α, SR"], special["sum of α, BC"]
+    _curve(hill, bc, "BC, measured", color="tab:orange", linewidth=4, alpha=0.6)
     _curve(hill, sr, "SR, measured", color="tab:blue")
-    _curve(hill, bc, "BC, measured", color="tab:orange")
     hill.plot(sr.curve.steps, sr.printed["statement"], ":", color="tab:red", label="Theorem 2, statement")
     hill.plot(sr.curve.steps, sr.printed["proof"], "-.", color="tab:red", label="Theorem 2, proof")
     hill.plot(sr.curve.steps, sr.bound, "--", color="tab:green", label="Theorem 2 with Σ1/√t ≤ 2√T − 1")

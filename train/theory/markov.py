@@ -29,6 +29,7 @@ from matplotlib.figure import Figure
 from scipy.special import erfcx
 
 from flipbit.train.theory.outcome import Outcome, save_figure, size_of
+from flipbit.train.theory.toy_problem import DELTA, gradient
 
 Array = np.ndarray
 Ramp = Callable[[Array], Array]
@@ -181,18 +182,16 @@ class Sizes:
 
 
 SIZES = {
-    "quick": Sizes((1.0,), tuple(np.logspace(0, -3, 7).tolist())),
+    "quick": Sizes((1.0, 4.0), tuple(np.logspace(0, -4, 9).tolist())),
     "small": Sizes((0.75, 1.0, 2.0, 4.0), tuple(np.logspace(0, -4, 17).tolist())),
     "paper": Sizes((0.75, 1.0, 1.5, 2.0, 3.0, 4.0), tuple(np.logspace(0, -6, 37).tolist())),
 }
-LOW, HIGH, DELTA = -2.0, 7.0, 0.5  # the toy problem around its three valleys: 19 states
+LOW, HIGH = -2.0, 7.0  # the toy problem around its three valleys: 19 states
 EPSILON = 0.1
 
 
 def run(scale: str, folder: Path, seed: int = 0) -> Outcome:
     """Theorems 5 and 6 on the toy problem clipped to [−2, 7], and Figure 3. Exact: the seed changes nothing."""
-    from flipbit.train.theory.toy import gradient  # toy compares itself with this module's π_α
-
     sizes = size_of(scale, SIZES)
     grid = np.linspace(LOW, HIGH, round((HIGH - LOW) / DELTA) + 1)
     slope = gradient(grid)
@@ -217,7 +216,8 @@ def run(scale: str, folder: Path, seed: int = 0) -> Outcome:
         held=all(checks.values()),
         summary=(
             f"TV(π_α, π̃) ≤ {furthest:.1e} at α = {smallest:g}; "
-            f"M_{EPSILON:g} ~ α^({min(slopes):.3f} … {max(slopes):.3f}); three states: M_{EPSILON:g} {three['mixing_time']} → {three['mixing_time_halved']} when moves are halved"
+            f"M_{EPSILON:g} ~ α^({min(slopes):.3f} … {max(slopes):.3f}); "
+            f"three states: M_{EPSILON:g} {three['mixing_time']} → {three['mixing_time_halved']} when moves are halved"
         ),
         numbers={
             "checks": checks, "grid": grid.tolist(), "epsilon": EPSILON, "alphas": list(sizes.alphas),
@@ -265,12 +265,12 @@ def _draw(path: Path, grid: Array, slope: Array, rows: list[dict[str, Any]], alp
     figure = Figure(figsize=(10.5, 7.5), layout="constrained")
     ((left, right), (lower_left, lower_right)) = figure.subplots(2, 2)
 
-    shown = next(row for row in rows if row["sigma"] == 1.0)
-    for alpha, shade in ((1.0, "0.8"), (0.3, "0.55"), (0.1, "0.3")):
-        pi = stationary(transition_matrix(slope, DELTA, alpha, 1.0))
+    shown = max((row for row in rows if row["noise"] == "Gaussian"), key=lambda row: row["sigma"])
+    for alpha, shade in ((1.0, "0.8"), (0.3, "0.6"), (0.1, "0.4"), (0.03, "0.0")):
+        pi = stationary(transition_matrix(slope, DELTA, alpha, shown["sigma"]))
         left.plot(grid, pi, "o-", color=shade, label=f"$\\pi_\\alpha$, α = {alpha:g}")
     left.plot(grid, shown["limit"], "x--", color="tab:red", label=r"limit $\tilde\pi$")
-    left.set(title="stationary distribution of SR, Gaussian σ = 1", xlabel="w", ylabel="probability")
+    left.set(title=f"stationary distribution of SR, Gaussian σ = {shown['sigma']:g}", xlabel="w", ylabel="probability")
 
     for row in rows:
         style = "-" if row["noise"] == "Gaussian" else "--"

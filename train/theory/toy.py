@@ -1,15 +1,10 @@
 """The paper's toy problem (Section 5.1, Figure 2): BC concentrates as the learning rate shrinks, SR stagnates.
 
-    f(w) = w² + 2                 w < 1
-           (w − 2.5)² + 0.75      1 ≤ w < 3.5
-           (w − 4.75)² + 0.19     w ≥ 3.5
-
-starts at 4.0 on a grid of step Δ = 0.5 and runs 10⁶ iterations of
+The weight of :mod:`flipbit.train.theory.toy_problem` starts at 4.0 on a grid of step Δ = 0.5 and takes 10⁶ steps of
 
     SR   w ← Q_s(w − α∇f̃(w))        BC   w ← w − α∇f̃(Q_d(w)).
 
-The paper does not state the noise of ∇f̃. Here ∇f̃ = f' + σZ with Z standard normal, for several σ. The best
-grid points are the two neighbours of the global minimiser 4.75: 4.5 and 5.0, equally good.
+The paper does not state the noise of ∇f̃. Here ∇f̃ = f' + σZ with Z standard normal, for several σ.
 
 Each chain is one true chain of 10⁶ dependent steps. A plain Python loop does that in a fraction of a second
 when all randomness is drawn beforehand and the gradient is looked up: both methods only ever evaluate f' on
@@ -31,25 +26,12 @@ from matplotlib.figure import Figure
 
 from flipbit.train.theory import markov
 from flipbit.train.theory.outcome import Outcome, save_figure, size_of
+from flipbit.train.theory.toy_problem import BEST, DELTA, START, gradient, loss
 
 Array = np.ndarray
 
-START, DELTA = 4.0, 0.5
 ALPHAS = (1.0, 0.1, 0.01, 0.001)
-BEST = (4.5, 5.0)
 BLOCK = 100_000
-
-
-def loss(w: Array) -> Array:
-    """f of the paper's equation (7)."""
-    w = np.asarray(w, dtype=float)
-    return np.where(w < 1, w**2 + 2, np.where(w < 3.5, (w - 2.5) ** 2 + 0.75, (w - 4.75) ** 2 + 0.19))
-
-
-def gradient(w: Array) -> Array:
-    """f', from the right at the two kinks."""
-    w = np.asarray(w, dtype=float)
-    return 2 * (w - np.where(w < 1, 0.0, np.where(w < 3.5, 2.5, 4.75)))
 
 
 class _Push(dict[int, float]):
@@ -155,7 +137,8 @@ def run(scale: str, folder: Path, seed: int = 0) -> Outcome:
         held=all(checks.values()),
         summary=(
             f"σ = {sizes.sigmas[0]:g} … {sizes.sigmas[-1]:g}, α = 0.001: mass on the best two points "
-            f"BC ≥ {bc_last:.4f}, SR {min(sr_last):.3f} … {max(sr_last):.3f}; SR changes by TV ≤ {sr_change:.1e} from α = 0.01"
+            f"BC ≥ {bc_last:.4f}, SR {min(sr_last):.3f} … {max(sr_last):.3f}; "
+            f"SR changes by TV ≤ {sr_change:.1e} from α = 0.01"
         ),
         numbers={
             "checks": checks, "steps": sizes.steps, "chains": sizes.chains, "start": START, "delta": DELTA,
