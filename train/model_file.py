@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,7 +36,11 @@ def save_model(model: Any, path: Path) -> None:
     """Save the net (for ``bc`` with its real-valued buffer), without the optimizer."""
     with replacing(path) as temporary, warnings.catch_warnings():
         warnings.filterwarnings("ignore", "You are saving your model as an HDF5 file")  # as intended
-        model.save(temporary, include_optimizer=False, save_format="h5")
+        try:
+            model.save(temporary, include_optimizer=False, save_format="h5")
+        except OSError as error:  # HDF5 wraps the system's reason in a paragraph
+            reason = re.search(r"error message = '([^']+)'", str(error))
+            raise OSError(reason[1] if reason else _first_line(error)) from None
 
 
 def load_model(path: str | Path) -> Any:
