@@ -1,0 +1,200 @@
+"""The deploy graph: what a net computes on a device, as a list of small operations.
+
+A graph is built from a trained model (:mod:`flipbit.export.from_keras`, :mod:`flipbit.export.from_torch`) with
+BatchNorm folded and ReLU fused, in real numbers; :mod:`flipbit.export.quantize` turns it into integers. Every file
+format is written from it, and :mod:`flipbit.export.oracle` runs it.
+
+Tensors are images without the batch axis, ``(height, width, channels)``, or vectors ``(units,)``. An operation names
+the tensors it reads and the one it writes. Operations stand in an order in which they can run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray
+
+
+class ExportError(Exception):
+    """A model cannot be exported; the message says which layer, what was found and what is supported."""
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A value between operations: real = scale · (int8 − zero_point); ``scale`` None means still in real numbers."""
+
+    name: str
+    shape: tuple[int, ...]
+    scale: float | None = None
+    zero_point: int = 0
+
+    @property
+    def size(self) -> int:
+        return int(np.prod(self.shape))
+
+
+@dataclass(frozen=True)
+class Requantize:
+    """int32 accumulators to int8, per output channel: ((acc + bias) · multiplier + half) >> shift, + zero point.
+
+    ``bias`` is in units of the accumulator and has the input's zero point folded in. For binary weights
+    ``multiplier`` fits int16 and the product int32; for int8 weights they take int32 and int64.
+    """
+
+    bias: Array
+    multiplier: Array
+    shift: int
+
+
+@dataclass(frozen=True)
+class Op:
+    name: str
+    inputs: tuple[str, ...]
+    output: str
+
+    @property
+    def kind(self) -> str:
+        return type(self).__name__
+
+
+@dataclass(frozen=True)
+class Weighted(Op):
+    """An operation with weights: real result = relu?(Σ x·weights · scale + bias), per output channel.
+
+    ``weights`` end in the axis of output channels. ``binary``: they are int8 ±1. Otherwise they are real, or,
+    once ``requantize`` is set, int8. ``scale`` and ``bias`` stay as the real numbers the integers came from.
+    """
+
+    weights: Array = field(repr=False)
+    scale: Array = field(repr=False)
+    bias: Array = field(repr=False)
+    binary: bool = False
+    relu: bool = False
+    requantize: Requantize | None = field(default=None, repr=False)
+
+    @property
+    def channels(self) -> int:
+        return int(self.weights.shape[-1])
+
+
+@dataclass(frozen=True)
+class Conv(Weighted):
+    """2-D convolution, weights (kernel height, kernel width, input channels, output channels), zero padding."""
+
+    stride: tuple[int, int] = (1, 1)
+    padding: tuple[int, int, int, int] = (0, 0, 0, 0)  # top, bottom, left, right
+
+
+@dataclass(frozen=True)
+class Dense(Weighted):
+    """Fully connected, weights (inputs, units); the input is a vector."""
+
+
+@dataclass(frozen=True)
+class MaxPool(Op):
+    size: tuple[int, int] = (2, 2)
+    stride: tuple[int, int] = (2, 2)
+    padding: tuple[int, int, int, int] = (0, 0, 0, 0)  # padded places never win
+
+
+@dataclass(frozen=True)
+class AveragePool(Op):
+    """Average over windows that lie inside the image; over the whole image this is global pooling."""
+
+    size: tuple[int, int] = (2, 2)
+    stride: tuple[int, int] = (2, 2)
+    multiplier: int = 0
+    shift: int = 0
+
+
+@dataclass(frozen=True)
+class Add(Op):
+    """Residual addition: int8 result ((a − za) · multipliers[0] + (b − zb) · multipliers[1] + half) >> shift, + zo."""
+
+    relu: bool = False
+    multipliers: tuple[int, int] = (0, 0)
+    shift: int = 0
+
+
+@dataclass(frozen=True)
+class PadShortcut(Op):
+    """Every ``stride``-th pixel, and zeros for channels the input lacks (He et al.'s option A)."""
+
+    stride: int = 1
+    channels: int = 0
+
+
+@dataclass(frozen=True)
+class Relu(Op):
+    """A ReLU that could not be fused into the operation before it."""
+
+
+@dataclass(frozen=True)
+class Flatten(Op):
+    """Image to vector in the order height, width, channels."""
+
+
+@dataclass
+class Graph:
+    """Operations in running order, the tensors between them, and what a user of the net must know."""
+
+    input: str
+    output: str
+    ops: list[Op]
+    tensors: dict[str, Tensor]
+    labels: list[str] = field(default_factory=list)
+
+    @property
+    def quantized(self) -> bool:
+        return self.tensors[self.input].scale is not None
+
+    def __iter__(self) -> Iterator[Op]:
+        return iter(self.ops)
+
+    def weighted(self) -> list[Weighted]:
+        return [op for op in self.ops if isinstance(op, Weighted)]
+
+    def macs(self, op: Op) -> int:
+        """Multiply-accumulates of an operation for one image."""
+        if isinstance(op, Conv):
+            h, w, _ = self.tensors[op.output].shape
+            return h * w * op.weights.size
+        return op.weights.size if isinstance(op, Dense) else 0
+
+    def weight_bytes(self, op: Op) -> int:
+        """Bytes of an operation's weights and requantization on a device."""
+        if not isinstance(op, Weighted):
+            return 0
+        if op.requantize is None:
+            return (op.weights.size + 7) // 8 + 8 * op.channels if op.binary else 4 * (op.weights.size + op.channels)
+        bits = 1 if op.binary else 8
+        return (op.weights.size * bits + 7) // 8 + (6 if op.binary else 8) * op.channels
+
+    def with_ops(self, ops: list[Op], tensors: dict[str, Tensor]) -> Graph:
+        return replace(self, ops=ops, tensors=tensors)
+
+    def check(self) -> None:
+        """Refuse a graph that reads what is not there, or holds numbers that are none."""
+        known = {self.input}
+        for op in self.ops:
+            for name in op.inputs:
+                if name not in known:
+                    raise ExportError(f"{op.name}: reads {name}, which no operation before it writes")
+            known.add(op.output)
+            if isinstance(op, Weighted):
+                for what in ("weights", "scale", "bias"):
+                    if not np.isfinite(getattr(op, what)).all():
+                        raise ExportError(f"{op.name}: its {what} hold NaN or infinity; train it again, or lower --lr")
+        if self.output not in known:
+            raise ExportError(f"the output {self.output} is never written")
+
+    def save(self, path: str | Path, **options: Any) -> Path:
+        """Write the format that the file's suffix names: .fbit, .onnx, .tflite, or .c (with a .h beside it)."""
+        from flipbit.export.save import save
+
+        return save(self, Path(path), **options)

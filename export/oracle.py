@@ -1,0 +1,177 @@
+"""The oracle: runs a deploy graph in NumPy, in real numbers or in the device's integers. Written for reading.
+
+The integer semantics are those of docs/numerics.md, and every kernel of the C core must give the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from flipbit.export.graph import (
+    Add,
+    Array,
+    AveragePool,
+    Conv,
+    Dense,
+    Flatten,
+    Graph,
+    MaxPool,
+    Op,
+    PadShortcut,
+    Relu,
+    Tensor,
+    Weighted,
+)
+
+
+def run(graph: Graph, images: Array) -> dict[str, Array]:
+    """Every tensor of the graph for a batch: float64 for a graph in real numbers, int8 for a quantized one.
+
+    ``images`` are real numbers as the net saw them in training; for a quantized graph they may be int8 already.
+    """
+    source = graph.tensors[graph.input]
+    if images.shape[1:] != source.shape:
+        raise ValueError(f"images of {images.shape[1:]}, but the net takes {source.shape}")
+    if graph.quantized:
+        values = {graph.input: images if images.dtype == np.int8 else quantize(images, source)}
+    else:
+        values = {graph.input: images.astype(np.float64)}
+    for op in graph:
+        inputs = [values[name] for name in op.inputs]
+        compute = _INTEGER if graph.quantized else _REAL
+        values[op.output] = compute[type(op)](graph, op, *inputs)
+        assert values[op.output].shape[1:] == graph.tensors[op.output].shape, op.name
+    return values
+
+
+def logits(graph: Graph, images: Array) -> Array:
+    """The net's output as real numbers, in batches that fit memory."""
+    out = graph.tensors[graph.output]
+    parts = [run(graph, images[i : i + 100])[graph.output] for i in range(0, len(images), 100)]
+    result = np.concatenate(parts) if parts else np.zeros((0, *out.shape))
+    return dequantize(result, out) if graph.quantized else result
+
+
+def quantize(real: Array, tensor: Tensor) -> Array:
+    """Real numbers to int8: nearest, ties away from zero, saturated."""
+    assert tensor.scale is not None
+    scaled = np.asarray(real, np.float64) / tensor.scale
+    return np.clip(round_half_away(scaled) + tensor.zero_point, -128, 127).astype(np.int8)
+
+
+def dequantize(values: Array, tensor: Tensor) -> Array:
+    assert tensor.scale is not None
+    return (values.astype(np.float64) - tensor.zero_point) * tensor.scale
+
+
+def round_half_away(x: Array) -> Array:
+    return np.copysign(np.floor(np.abs(x) + 0.5), x)
+
+
+def windows(x: Array, size: tuple[int, int], stride: tuple[int, int]) -> Array:
+    """(batch, out height, out width, kernel height, kernel width, channels), without copying."""
+    view = np.lib.stride_tricks.sliding_window_view(x, size, (1, 2))  # type: ignore[call-overload]
+    return np.asarray(view[:, :: stride[0], :: stride[1]]).transpose(0, 1, 2, 4, 5, 3)
+
+
+def pad(x: Array, padding: tuple[int, int, int, int], value: float) -> Array:
+    top, bottom, left, right = padding
+    return np.pad(x, ((0, 0), (top, bottom), (left, right), (0, 0)), constant_values=value)
+
+
+def products(op: Weighted, x: Array, zero: float) -> Array:
+    """Σ x·w of each output channel. float64 holds every integer that can occur exactly."""
+    weights = op.weights.astype(np.float64)
+    if isinstance(op, Conv):
+        x = windows(pad(x, op.padding, zero), op.weights.shape[:2], op.stride)
+        x = x.reshape(*x.shape[:3], -1)
+    return x.astype(np.float64) @ weights.reshape(-1, op.channels)
+
+
+def requantize(
+    acc: Array, bias: Array | int, multiplier: Array | int, shift: int, zero_point: int, relu: bool
+) -> Array:
+    """((acc + bias) · multiplier + half) >> shift, + zero point, saturated; ReLU is saturation at the zero point."""
+    product = (acc.astype(np.int64) + bias) * multiplier + (1 << shift >> 1)
+    low = max(-128, zero_point) if relu else -128
+    return np.clip((product >> shift) + zero_point, low, 127).astype(np.int8)
+
+
+def _weighted_real(graph: Graph, op: Op, x: Array) -> Array:
+    assert isinstance(op, Weighted)
+    y = products(op, x, 0.0) * op.scale + op.bias
+    return np.maximum(y, 0) if op.relu else y
+
+
+def _weighted_integer(graph: Graph, op: Op, x: Array) -> Array:
+    assert isinstance(op, Weighted) and op.requantize is not None
+    source, target, r = graph.tensors[op.inputs[0]], graph.tensors[op.output], op.requantize
+    acc = products(op, x, source.zero_point)
+    return requantize(acc, r.bias, r.multiplier, r.shift, target.zero_point, op.relu)
+
+
+def _max_pool(graph: Graph, op: Op, x: Array) -> Array:
+    assert isinstance(op, MaxPool)
+    lowest = -128 if x.dtype == np.int8 else -np.inf
+    return windows(pad(x, op.padding, lowest), op.size, op.stride).max((3, 4))
+
+
+def _average_real(graph: Graph, op: Op, x: Array) -> Array:
+    assert isinstance(op, AveragePool)
+    return windows(x, op.size, op.stride).mean((3, 4)).reshape(len(x), *graph.tensors[op.output].shape)
+
+
+def _average_integer(graph: Graph, op: Op, x: Array) -> Array:
+    assert isinstance(op, AveragePool)
+    source, target = graph.tensors[op.inputs[0]], graph.tensors[op.output]
+    total = windows(x, op.size, op.stride).sum((3, 4), dtype=np.int64)
+    offset = -source.zero_point * op.size[0] * op.size[1]
+    mean = requantize(total, offset, op.multiplier, op.shift, target.zero_point, False)
+    return mean.reshape(len(x), *target.shape)
+
+
+def _add_real(graph: Graph, op: Op, a: Array, b: Array) -> Array:
+    assert isinstance(op, Add)
+    return np.maximum(a + b, 0) if op.relu else a + b
+
+
+def _add_integer(graph: Graph, op: Op, a: Array, b: Array) -> Array:
+    assert isinstance(op, Add)
+    ta, tb, target = (graph.tensors[name] for name in (*op.inputs, op.output))
+    total = (a.astype(np.int64) - ta.zero_point) * op.multipliers[0]
+    total += (b.astype(np.int64) - tb.zero_point) * op.multipliers[1]
+    return requantize(total, 0, 1, op.shift, target.zero_point, op.relu)
+
+
+def _pad_shortcut(graph: Graph, op: Op, x: Array) -> Array:
+    assert isinstance(op, PadShortcut)
+    kept = x[:, :: op.stride, :: op.stride]
+    zero = graph.tensors[op.output].zero_point
+    return np.pad(kept, ((0, 0), (0, 0), (0, 0), (0, op.channels - x.shape[-1])), constant_values=zero)
+
+
+def _relu(graph: Graph, op: Op, x: Array) -> Array:
+    return np.maximum(x, x.dtype.type(graph.tensors[op.output].zero_point))
+
+
+def _flatten(graph: Graph, op: Op, x: Array) -> Array:
+    return x.reshape(len(x), -1)
+
+
+Kernels = dict[type, Callable[..., Array]]
+_SHARED: Kernels = {
+    MaxPool: _max_pool,
+    PadShortcut: _pad_shortcut,
+    Relu: _relu,
+    Flatten: _flatten,
+}
+_REAL: Kernels = {**_SHARED, Conv: _weighted_real, Dense: _weighted_real, AveragePool: _average_real, Add: _add_real}
+_INTEGER: Kernels = {
+    **_SHARED,
+    Conv: _weighted_integer,
+    Dense: _weighted_integer,
+    AveragePool: _average_integer,
+    Add: _add_integer,
+}

@@ -1,0 +1,139 @@
+"""Real numbers to the device's integers ("W1A8"): docs/numerics.md is the specification.
+
+Activations become int8 with a scale and a zero point per tensor, chosen from what the net does on calibration
+images; binary weights stay ±1, others become int8 with a scale per output channel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from flipbit.export.calibrate import Range
+from flipbit.export.graph import (
+    Add,
+    Array,
+    AveragePool,
+    ExportError,
+    Flatten,
+    Graph,
+    MaxPool,
+    Op,
+    PadShortcut,
+    Relu,
+    Requantize,
+    Tensor,
+    Weighted,
+)
+
+INT31 = 2**31 - 1
+MAX_SHIFT = 30  # of 32-bit products
+MAX_LONG_SHIFT = 46  # of 64-bit products: a 31-bit multiplier for ratios down to 2^-16
+
+
+def quantize_graph(graph: Graph, ranges: dict[str, Range], source: tuple[float, int] | None = None) -> Graph:
+    """The same net in integers. ``source`` is the input's scale and zero point, where these are known beforehand."""
+    tensors = dict(graph.tensors)
+    ops: list[Op] = []
+    scale, zero = source or _affine(ranges[graph.input])
+    tensors[graph.input] = replace(tensors[graph.input], scale=scale, zero_point=zero)
+    for op in graph:
+        inputs = [tensors[name] for name in op.inputs]
+        if isinstance(op, (MaxPool, PadShortcut, Relu, Flatten)):
+            # Values move but do not change: same scale and zero point.
+            scale, zero = inputs[0].scale, inputs[0].zero_point
+        else:
+            scale, zero = _affine(ranges[op.output])
+        target = replace(tensors[op.output], scale=scale, zero_point=zero)
+        tensors[op.output] = target
+        ops.append(_integers(op, inputs, target))
+    return graph.with_ops(ops, tensors)
+
+
+def _affine(found: Range) -> tuple[float, int]:
+    """Scale and zero point that map [low, high] onto −128 … 127; zero itself is always exact."""
+    low, high = min(found.low, 0.0), max(found.high, 0.0)
+    if high - low < 1e-30:
+        return 1.0, 0  # a tensor that is always zero
+    scale = np.float32((high - low) / 255)  # the files keep float32: what is computed with is what is stored
+    return float(scale), int(np.clip(np.round(-128 - low / float(scale)), -128, 127))
+
+
+def _integers(op: Op, inputs: list[Tensor], target: Tensor) -> Op:
+    if isinstance(op, Weighted):
+        return _weighted(op, inputs[0], target)
+    scales = [float(t.scale or 1.0) for t in inputs]
+    out = float(target.scale or 1.0)
+    if isinstance(op, AveragePool):
+        ratio = scales[0] / (out * op.size[0] * op.size[1])
+        (multiplier,), shift = multipliers(np.array([ratio]), np.array([255.0 * op.size[0] * op.size[1]]), 15)
+        return replace(op, multiplier=int(multiplier), shift=shift)
+    if isinstance(op, Add):
+        (a, b), shift = multipliers(np.array(scales) / out, np.array([2 * 255.0, 2 * 255.0]), 15)
+        return replace(op, multipliers=(int(a), int(b)), shift=shift)
+    return op
+
+
+def multipliers(ratios: Array, largest: Array, bits: int) -> tuple[Array, int]:
+    """Integers m of at most ``bits`` bits and one shift s with m / 2^s ≈ ratio, so that m · largest + half < 2^31.
+
+    ``largest`` bounds the magnitude of what each is multiplied with. The shift is the largest that fits: an error of
+    half a unit in m then matters least.
+    """
+    for shift in range(MAX_SHIFT, -1, -1):
+        m = np.maximum(np.round(ratios * 2.0**shift), 1)
+        if m.max() < 2**bits and (m * largest + 2.0**shift / 2).max() <= INT31:
+            return m.astype(np.int64), shift
+    raise ExportError(f"scales differ by more than 32-bit integers hold (ratios up to {ratios.max():g})")
+
+
+def _weighted(op: Weighted, source: Tensor, target: Tensor) -> Weighted:
+    scale_in, scale_out = float(source.scale or 1.0), float(target.scale or 1.0)
+    if op.binary:
+        weights, step = op.weights, op.scale
+    else:
+        # int8 per output channel, symmetric: −127 … 127.
+        largest = np.abs(op.weights.reshape(-1, op.channels)).max(0)
+        unit = np.where(largest > 0, largest / 127, 1.0)
+        weights = np.clip(np.round(op.weights / unit), -127, 127).astype(np.int8)
+        step = unit * op.scale
+    ratios = scale_in * step / scale_out
+    sums = weights.reshape(-1, op.channels).astype(np.int64)
+    if op.binary:
+        # Bits may flip on the device: the bound is for any signs.
+        reach = np.full(op.channels, 128.0 * len(sums))
+        multiplier, shift, bias = _fit(op, ratios, reach, sums.sum(0), source.zero_point, scale_out)
+    else:
+        shift = min(MAX_LONG_SHIFT, int(30 - np.floor(np.log2(max(ratios.max(), 2.0**-16)))))
+        multiplier = np.maximum(np.round(ratios * 2.0**shift), 1).astype(np.int64)
+        bias = _bias(op, multiplier, shift, sums.sum(0), source.zero_point, scale_out)
+        if np.abs(bias).max(initial=0) > INT31:
+            raise ExportError(
+                f"{op.name}: a bias is too large for int32 beside its scale; is a BatchNorm gain near zero?"
+            )
+    return replace(
+        op, weights=weights, requantize=Requantize(bias.astype(np.int32), multiplier.astype(np.int32), shift)
+    )
+
+
+def _fit(
+    op: Weighted, ratios: Array, reach: Array, sums: Array, zero: int, scale_out: float
+) -> tuple[Array, int, Array]:
+    """Multipliers of 15 bits, a shift and biases whose products fit 32 bits whatever the input is."""
+    largest = reach
+    for _ in range(MAX_SHIFT):
+        multiplier, shift = multipliers(ratios, largest, 15)
+        bias = _bias(op, multiplier, shift, sums, zero, scale_out)
+        # The bias joins the accumulator; a flip moves it by 2 · zero point, for all weights at most `moved`.
+        moved = abs(zero) * reach / 128 * 2
+        need = reach + np.abs(bias) + moved
+        if (need * multiplier + 2.0**shift / 2).max() <= INT31:
+            return multiplier, shift, bias
+        largest = np.maximum(largest * 1.5, need)
+    raise ExportError(f"{op.name}: its scales and biases do not fit 32-bit integers; is a BatchNorm gain near zero?")
+
+
+def _bias(op: Weighted, multiplier: Array, shift: int, sums: Array, zero: int, scale_out: float) -> Array:
+    """The offset in units of the accumulator, less what the input's zero point adds: Σ w·(x − z) = Σ w·x − z·Σ w."""
+    return np.round(op.bias / scale_out * 2.0**shift / multiplier) - zero * sums

@@ -1,0 +1,227 @@
+"""Update rules a microcontroller can afford: a few bits beside each sign, and no float per weight.
+
+Adam keeps two floats per weight, BC a third. Here a weight keeps its sign and a k-bit buffer, as with
+``--buffer-bits``, and a layer (or an output channel) keeps one number s, a running mean of |g|. A step is
+
+1. **Normalise.** z = g / s. One scalar takes the place of Adam's moments.
+2. **Move.** A weight moves one level of its buffer against its gradient, and flips when it crosses the middle.
+   *Linear*: with probability f·|z|, the paper's stochastic rounding of a step f·z. *Tail*: the weights with
+   |z| > τ, the most certain ones, move; no random numbers. τ is steered, one number a layer, so that a share f of
+   the layer moves.
+3. **Hysteresis.** A weight that flipped starts h levels away from the middle, so that noise does not bring it back
+   with the next step.
+
+The *pace* f, the share of a layer that moves in a step, is a budget: it decays like the learning rate.
+
+Why a tail? In the linear rule every gradient counts in proportion. Halving f halves all probabilities alike, so
+the chain slows down and its equilibrium stays (the paper's Theorem 5): SR never turns greedy. Take g normal with
+mean μ and deviation σ. Above the threshold the right sign is e^(2μτ/σ²) times likelier than the wrong one, so a smaller
+budget means a larger τ and a *better* equilibrium. Shrinking f then does what shrinking α does for BC.
+
+With ``parts`` > 1 a batch goes through the net in parts, whose gradients are averaged into one move: a big batch in
+the memory of a small one. On a device the parts are recomputed block by block (docs), so this keeps nothing either.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from flipbit.train.keras_larq import keras, tf
+from flipbit.train.loop import Trainer, _wrong
+from flipbit.train.optimizers import QuantizedUpdate
+from flipbit.train.quantizers import Grid
+from flipbit.train.settings import InputError, Settings
+
+EMA = 0.99  # of the scale s; about a hundred steps
+STEER = 0.02  # how fast τ follows, per step; relative
+FIRST_THRESHOLD = 2.5  # in units of mean |g|; 2.3 % of a normal distribution lie beyond 2.85
+
+
+@dataclass
+class RuleSettings(Settings):
+    """:class:`Settings` of a run without a float per weight; ``method`` is sr, ``buffer_bits`` at most 4."""
+
+    normalize: str = "layer"  # the scale s is one per layer, or per output channel
+    moves: str = "linear"  # linear or tail
+    pace: float = 0.05  # share of a layer's weights that move one level in a step, at the first learning rate
+    hysteresis: int = 0  # levels from the middle at which a flipped weight starts
+    parts: int = 1  # a batch goes through the net in this many parts
+
+    def resolve(self) -> RuleSettings:
+        if self.lr is None and self.recipe == "quick":
+            self.lr = 0.01  # of the float parameters, whose steps are normalised: as for Adam
+        super().resolve()
+        for name, allowed in (("normalize", ("layer", "channel")), ("moves", ("linear", "tail"))):
+            if getattr(self, name) not in allowed:
+                raise InputError(f"{name} {getattr(self, name)}: choose from {', '.join(allowed)}")
+        if self.method != "sr" or not 0 <= (self.buffer_bits or 0) <= 4:
+            raise InputError("a rule without float state is method sr with at most 4 buffer bits")
+        if not 0 < self.pace <= 1:
+            raise InputError(f"pace {self.pace:g}: the share of weights that move in a step, above 0 and at most 1")
+        if not 0 <= self.hysteresis < 2 ** (self.buffer_bits or 0):
+            raise InputError(f"hysteresis {self.hysteresis}: a {self.buffer_bits or 0}-bit buffer has fewer levels")
+        if self.parts < 1:
+            raise InputError(f"parts {self.parts}: at least 1")
+        return self
+
+
+class NormalizedSGD(keras.optimizers.Optimizer):
+    """w ← w − α g/s, s a running mean of |g| over the whole variable, or per output channel of a kernel."""
+
+    def __init__(self, learning_rate: float, channels: bool = False, name: str = "NormalizedSGD", **kwargs: Any):
+        super().__init__(name=name, **kwargs)
+        self._learning_rate = self._build_learning_rate(learning_rate)
+        self.channels = channels
+        self.scales: list[Any] = []
+        self._scale_of: dict[Any, int] = {}
+
+    def build(self, var_list: Any) -> None:
+        super().build(var_list)
+        if self.scales:
+            return
+        for i, variable in enumerate(var_list):
+            per_channel = self.channels and len(variable.shape) == 4
+            shape = (1, 1, 1, variable.shape[-1]) if per_channel else ()
+            self._scale_of[variable.ref()] = i
+            self.scales.append(self.add_variable(shape, tf.float32, "zeros", f"scale_{i}"))
+
+    def normalized(self, gradient: Any, variable: Any) -> Any:
+        """z = g / s, after s has taken note of g."""
+        scale = self.scales[self._scale_of[variable.ref()]]
+        axes = [0, 1, 2] if len(scale.shape) else None
+        size = tf.reduce_mean(tf.abs(gradient), axis=axes, keepdims=axes is not None)
+        first = tf.equal(scale, 0.0)  # start from the first gradient, not from nothing
+        scale.assign(tf.where(first, size, EMA * scale + (1 - EMA) * size))
+        return gradient / (scale + 1e-20)
+
+    def update_step(self, gradient: Any, variable: Any) -> None:
+        variable.assign_sub(tf.cast(self.learning_rate, gradient.dtype) * self.normalized(gradient, variable))
+
+    def get_config(self) -> dict[str, Any]:
+        rate = self._serialize_hyperparameter(self._learning_rate)
+        return {**super().get_config(), "learning_rate": rate, "channels": self.channels}
+
+
+class FewBits(QuantizedUpdate, NormalizedSGD):
+    """The rule at the top of this file for kernels; :class:`NormalizedSGD` for the rest."""
+
+    def __init__(self, *args: Any, moves: str, pace: float, hysteresis: int, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self.moves, self.pace, self.hysteresis = moves, pace, hysteresis
+        self.first_rate = float(self.learning_rate)
+        self.thresholds: list[Any] = []
+
+    def build(self, var_list: Any) -> None:
+        super().build(var_list)
+        if self.moves == "tail" and not self.thresholds:
+            for i in range(len(self.kernels)):
+                start = keras.initializers.Constant(FIRST_THRESHOLD)
+                self.thresholds.append(self.add_variable((), tf.float32, start, f"threshold_{i}"))
+
+    def update_step(self, gradient: Any, variable: Any) -> None:
+        i = self._stream.get(variable.ref())
+        if i is None:
+            NormalizedSGD.update_step(self, self._decayed(gradient, variable), variable)
+            return
+        positive = variable >= 0
+        z = self.normalized(gradient, variable)
+        pace = self.pace * tf.cast(self.learning_rate, z.dtype) / self.first_rate
+        move = self._linear(i, z, pace) if self.moves == "linear" else self._tail(i, z, pace)
+        half = self.buffer_grid.count // 2
+        level = tf.round(self.buffer_grid.position(self.latent(i)))  # 0 … 2^(k+1) − 1
+        level = tf.clip_by_value(level - move, 0.0, 2.0 * half - 1)
+        flipped = tf.not_equal(level >= half, positive)
+        if self.hysteresis:
+            away = tf.where(level >= half, half + float(self.hysteresis), half - 1.0 - self.hysteresis)
+            level = tf.where(flipped, away, level)
+        if self.buffers:
+            self._store(i, variable, level)
+        else:
+            variable.assign(self.grid.value(level))
+        self.flips[i].assign_add(tf.math.count_nonzero(flipped))
+
+    def _linear(self, i: int, z: Any, pace: Any) -> Any:
+        """Whole levels, at random so that their mean is pace·z."""
+        t = pace * z
+        below = tf.floor(t)
+        return below + tf.cast(self._uniform(i, t) < t - below, t.dtype)
+
+    def _tail(self, i: int, z: Any, pace: Any) -> Any:
+        """One level for each weight beyond the threshold, which then follows the budget."""
+        threshold = self.thresholds[i]
+        move = tf.where(tf.abs(z) > threshold, tf.sign(z), 0.0)
+        share = tf.reduce_mean(tf.abs(move))
+        # Multiplicative and clipped, so that neither a layer's first steps nor an empty tail throw it off.
+        error = tf.clip_by_value(tf.math.log((share + 1e-6) / (pace + 1e-6)), -1.0, 1.0)
+        threshold.assign(threshold * tf.exp(STEER * error))
+        return move
+
+
+class FewBitsTrainer(Trainer):
+    """A :class:`Trainer` whose kernels move by :class:`FewBits`, and whose batches may come in parts."""
+
+    settings: RuleSettings
+
+    def _optimizer(self) -> Any:
+        s = self.settings
+        optimizer = FewBits(
+            learning_rate=s.learning_rate(0),
+            channels=s.normalize == "channel",
+            rule="buffer",
+            grid=Grid.of(1, float(s.delta or 1.0)),
+            buffer_bits=s.buffer_bits or 0,
+            seed=s.seed,
+            weight_decay_l2=s.weight_decay,
+            kernels=self.kernels,
+            moves=s.moves,
+            pace=s.pace,
+            hysteresis=s.hysteresis,
+        )
+        optimizer.build(self.model.trainable_variables)
+        optimizer.start_from([kernel.read_value() for kernel in self.kernels])
+        kept = float_state(optimizer, self.kernels)
+        assert not kept, f"a rule without float state keeps {', '.join(kept)}"
+        return optimizer
+
+    def _train_step_eager(self, images: Any, labels: Any) -> tuple[Any, Any]:
+        parts = self.settings.parts
+        if parts == 1:
+            return super()._train_step_eager(images, labels)
+        # The last batch of an epoch may be too small to share out: BatchNorm wants two images a part.
+        loss, wrong, *gradients = tf.cond(
+            tf.shape(images)[0] >= 2 * parts,
+            lambda: self._mean_gradients(images, labels, parts),
+            lambda: self._mean_gradients(images, labels, 1),
+        )
+        self.optimizer.apply_gradients(zip(gradients, self.model.trainable_variables))
+        return loss, wrong
+
+    def _mean_gradients(self, images: Any, labels: Any, parts: int) -> list[Any]:
+        """Loss, wrong answers and the gradient of the whole batch, one part after the other."""
+        count = tf.cast(tf.shape(images)[0], tf.float32)
+        total: list[Any] = []
+        for part in range(parts):
+            own = labels[part::parts]
+            with tf.GradientTape() as tape:
+                logits = self.model(self.normalize(images[part::parts]), training=True)
+                loss = tf.reduce_sum(tf.nn.sparse_softmax_cross_entropy_with_logits(own, logits)) / count
+            found = [loss, _wrong(logits, own), *tape.gradient(loss, self.model.trainable_variables)]
+            total = [a + b for a, b in zip(total, found)] if total else found
+        return total
+
+
+def float_state(optimizer: Any, kernels: list[Any]) -> list[str]:
+    """Names of the optimizer's floating-point variables that are as large as a kernel's share of weights.
+
+    A scale per layer or per output channel passes; anything that grows with the weights of a filter does not.
+    """
+    fewest = min((int(np.prod(k.shape)) for k in kernels), default=0)
+    channels = max((int(k.shape[-1]) for k in kernels), default=0)
+    return [
+        v.name
+        for v in optimizer.variables
+        if v.dtype.is_floating and int(np.prod(v.shape)) > channels and int(np.prod(v.shape)) >= fewest
+    ]
