@@ -1,0 +1,205 @@
+"""A list of training runs, each in a folder of its own, that survives interruption.
+
+A run is told by its settings. One that finished is not run again, one that was stopped goes on from its last epoch,
+and two experiments that ask for the same settings share the run. Nothing else is remembered: delete the folder and
+all is computed anew.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flipbit.train import loop
+from flipbit.train.checkpoint import Checkpoint
+from flipbit.train.experiments.rules import FewBitsTrainer, RuleSettings
+from flipbit.train.keras_larq import keras
+from flipbit.train.loop import CHECKPOINT_FILE, RUN_FILE, Trainer, Watcher
+from flipbit.train.settings import InputError, Settings
+
+# Where the data lies and how many cores work on it make no other run (but for the last bits of sums).
+NOT_COMPARED = ("data_dir", "threads")
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished run: its settings, where it lies and what it measured, epoch by epoch."""
+
+    settings: Settings
+    folder: Path
+    history: list[dict[str, Any]]
+
+    @property
+    def test_error(self) -> float:
+        """After the last epoch, in %; not the best epoch, which would be chosen by looking at the test set."""
+        return 100 * float(self.history[-1]["test_error"])
+
+    @property
+    def epochs(self) -> list[int]:
+        return [record["epoch"] for record in self.history]
+
+    def percent(self, name: str) -> list[float]:
+        """``error`` or ``test_error`` of each epoch, in %."""
+        return [100 * record[name] for record in self.history]
+
+    @property
+    def layer_names(self) -> list[str]:
+        return [layer["name"] for layer in self.history[0]["layers"]]
+
+    def layer(self, number: int, name: str) -> list[float]:
+        """A measure of one layer, epoch by epoch."""
+        return [record["layers"][number][name] for record in self.history]
+
+    @cached_property
+    def layer_sizes(self) -> list[int]:
+        return [signs.size for signs in Checkpoint.load(self.folder / CHECKPOINT_FILE).first_signs]
+
+    def over_weights(self, name: str) -> list[float]:
+        """A measure of the layers averaged over all quantized weights, epoch by epoch."""
+        return [
+            float(np.average([layer[name] for layer in record["layers"]], weights=self.layer_sizes))
+            for record in self.history
+        ]
+
+
+class GridWatcher(Watcher):
+    """Told what happens in a grid, and in the run at work. This one says nothing."""
+
+    def grid_started(self, runs: int) -> None: ...
+
+    def run_started(self, name: str, state: str) -> None:
+        """``state`` is new, resumed or kept (finished before)."""
+
+    def run_done(self, result: Result) -> None: ...
+
+    def grid_finished(self) -> None: ...
+
+
+@dataclass
+class Runner:
+    """Trains the runs of a grid under ``folder``.
+
+    ``epochs`` and ``limit`` cut a scale short, for trials: the learning-rate drops move along.
+    """
+
+    folder: Path
+    data_dir: str | None = None
+    threads: int = 0
+    epochs: int | None = None
+    limit: int | None = None
+    watch: GridWatcher | None = None
+
+    def run(self, cells: Sequence[Settings], notes: Watcher | None = None) -> list[Result]:
+        """Every cell finished, in the order given. ``notes`` watches each training and may add to its records."""
+        watch = self.watch or GridWatcher()
+        watch.grid_started(len(cells))
+        try:
+            return [self._run(self.prepared(settings), watch, notes) for settings in cells]
+        finally:
+            watch.grid_finished()
+
+    def prepared(self, settings: Settings) -> Settings:
+        """The cell as it will run here."""
+        settings.data_dir, settings.threads = self.data_dir, self.threads
+        if self.limit:
+            settings.limit = self.limit
+        if self.epochs:
+            # An experiment may ask for more or fewer epochs than its scale has; what it asks for stays in proportion.
+            usual = 160 if settings.recipe == "paper" else int(settings.epochs or self.epochs)
+            shrink = self.epochs / usual
+            settings.epochs = max(1, round((settings.epochs or usual) * shrink))
+            if settings.recipe == "paper":
+                settings.lr_drops = tuple(max(1, round(drop * shrink)) for drop in (82, 122))
+        return settings.resolve()
+
+    def _run(self, settings: Settings, watch: GridWatcher, notes: Watcher | None) -> Result:
+        name = cell_name(settings)
+        folder = self.folder / name
+        state = self._state(folder, settings)
+        watch.run_started(name, state)
+        if state != "kept":
+            watchers = _All([w for w in (notes, watch) if w is not None])
+            with _trained_by(FewBitsTrainer if isinstance(settings, RuleSettings) else Trainer):
+                loop.train(settings, folder, watchers, resume=state == "resumed")
+            keras.backend.clear_session()  # graphs of former runs would pile up
+        result = Result(settings, folder, _read(folder / "history.json"))
+        watch.run_done(result)
+        return result
+
+    @staticmethod
+    def _state(folder: Path, settings: Settings) -> str:
+        """new, resumed or kept; refuses a folder that holds something else."""
+        if not (folder / RUN_FILE).exists():
+            return "new"
+        saved = _read(folder / RUN_FILE)
+        theirs, ours = dict(saved.get("settings", {})), json.loads(json.dumps(settings.to_json()))
+        differ = [n for n in sorted({*theirs, *ours} - {*NOT_COMPARED}) if theirs.get(n) != ours.get(n)]
+        if differ:
+            said = ", ".join(f"{n} {theirs.get(n)} there, {ours.get(n)} here" for n in differ[:3])
+            raise InputError(f"{folder}: holds a run with other settings ({said}): choose another -o, or move it away")
+        return "kept" if saved.get("status") == "finished" else "resumed"
+
+
+def cell_name(settings: Settings) -> str:
+    """A folder name that tells the runs of a grid apart."""
+    s = settings
+    parts = [s.name(), f"b{s.batch}", f"e{s.epochs}"]
+    if s.weight_decay:
+        parts.append(f"wd{s.weight_decay:g}")
+    if s.limit:
+        parts.append(f"n{s.limit}")
+    if isinstance(s, RuleSettings):
+        parts += [s.moves, s.normalize, f"f{s.pace:g}", f"h{s.hysteresis}", f"p{s.parts}"]
+    return "-".join(parts)
+
+
+class _All(Watcher):
+    """Tells several watchers, in order: those that add to a record come before those that show it."""
+
+    def __init__(self, watchers: list[Watcher]):
+        self.watchers = watchers
+
+    def started(self, trainer: Trainer) -> None:
+        for watcher in self.watchers:
+            watcher.started(trainer)
+
+    def epoch_started(self, epoch: int) -> None:
+        for watcher in self.watchers:
+            watcher.epoch_started(epoch)
+
+    def step(self, images: int, loss: float, wrong: int) -> None:
+        for watcher in self.watchers:
+            watcher.step(images, loss, wrong)
+
+    def epoch_done(self, record: dict[str, Any]) -> None:
+        for watcher in self.watchers:
+            watcher.epoch_done(record)
+
+    def finished(self, trainer: Trainer) -> None:
+        for watcher in self.watchers:
+            watcher.finished(trainer)
+
+
+@contextmanager
+def _trained_by(trainer: type[Trainer]) -> Iterator[None]:
+    """``loop.train`` makes a ``loop.Trainer``; for the length of a run that name means ``trainer``."""
+    usual = loop.Trainer
+    loop.Trainer = trainer  # type: ignore[misc]
+    try:
+        yield
+    finally:
+        loop.Trainer = usual  # type: ignore[misc]
+
+
+def _read(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: not readable ({error}); move its folder away to run it again") from None
