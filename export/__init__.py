@@ -1,1 +1,30 @@
-"""Turns a trained model into files that devices and other tools run: .fbit, ONNX, TFLite, C."""
+"""Turns a trained model into files that devices and other tools run: .fbit, ONNX, TFLite, C.
+
+from flipbit.export import convert
+graph = convert("model.h5")                       # real numbers
+graph = convert("model.h5", calibrate="digits")   # int8 activations, from sample images
+graph.save("model.fbit")
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["ExportError", "Graph", "convert", "from_keras", "from_torch", "load_tflite"]
+
+_HOME = {
+    "ExportError": "graph",
+    "Graph": "graph",
+    "convert": "conversion",
+    "from_keras": "from_keras",
+    "from_torch": "from_torch",
+    "load_tflite": "tflite_load",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'flipbit.export' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"flipbit.export.{_HOME[name]}"), name)

@@ -60,7 +60,8 @@ def weighted(weights: Array) -> dict[str, Any]:
 
 def affine(op: Weighted, gain: Array, offset: Array) -> Weighted:
     """``op`` followed by y ↦ gain · y + offset per channel; afterwards every scale is positive or zero."""
-    scale, bias = op.scale * gain, op.bias * gain + offset
+    with np.errstate(invalid="ignore"):  # NaN and infinity are refused later, by layer
+        scale, bias = op.scale * gain, op.bias * gain + offset
     flip = np.where(scale < 0, -1, 1)
     return replace(op, weights=(op.weights * flip).astype(op.weights.dtype), scale=np.abs(scale), bias=bias)
 

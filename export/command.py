@@ -1,0 +1,114 @@
+"""The command line of ``export/to_fbit.py``, ``to_onnx.py``, ``to_tflite.py`` and ``to_c.py``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from flipbit.export.calibrate import METHODS
+from flipbit.export.graph import ExportError
+
+FORMATS = {
+    "fbit": ("fbit", "flipbit's device image"),
+    "onnx": ("onnx", "an ONNX model of stock operators, weights packed to bits"),
+    "tflite": ("tflite", "a TFLite model of builtin operators, weights packed to bits"),
+    "c": ("c", "C source: the device image as a constant array, and a header"),
+}
+INTEGERS_ONLY = ("fbit", "c")
+PACKABLE = ("onnx", "tflite")
+
+
+def parser(kind: str) -> argparse.ArgumentParser:
+    suffix, what = FORMATS[kind]
+    script = f"python export/to_{kind}.py"
+    p = argparse.ArgumentParser(
+        prog=f"export/to_{kind}.py",
+        description=f"Write a trained model as {what}.",
+        epilog=f"examples:\n  {script} runs/digits-vgg-small-bc/model.h5\n"
+        f"  {script} model.h5 -o net.{suffix} --calibrate my_photos/ --samples 200",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    p.add_argument("model", type=Path, help="model.h5 (Keras), or model.pt2 (torch.export)")
+    p.add_argument("-o", "--output", type=Path, metavar="FILE", help=f"where to write (beside the model, .{suffix})")
+    if kind not in INTEGERS_ONLY:
+        p.add_argument("--activations", choices=("int8", "float"), default="int8", help="between layers (int8)")
+        p.add_argument("--weights", choices=("packed", "unpacked"), default="packed", help="one bit each, or plain")
+    p.add_argument("--calibrate", metavar="DATA", help="data set, .npz or image folder; else what run.json names")
+    p.add_argument("--samples", type=int, default=500, metavar="N", help="images to calibrate on (500)")
+    p.add_argument("--method", choices=METHODS, default=METHODS[0], help=f"of calibration ({METHODS[0]})")
+    p.add_argument("--data-dir", metavar="DIR", help="where official data files lie (FLIPBIT_DATA)")
+    p.add_argument("--pixel-offset", type=float, metavar="X", help="the net sees (pixel − X)·S; else as run.json says")
+    p.add_argument("--pixel-scale", type=float, metavar="S", help="see above (1/128)")
+    p.add_argument("--int8-weights", action="store_true", help="accept a net without binary layers")
+    p.add_argument("--json", type=Path, metavar="FILE", help="write the table there too")
+    return p
+
+
+def main(kind: str, argv: list[str] | None = None) -> int:
+    given = parser(kind).parse_args(argv)
+    try:
+        return _export(kind, given)
+    except KeyboardInterrupt:
+        print("\nstopped; nothing was written", file=sys.stderr)
+        return 130
+    except OSError as error:
+        print(f"error: {error.strerror or error}: {error.filename or given.output or given.model}", file=sys.stderr)
+        return 1
+    except Exception as error:
+        from flipbit.train.settings import InputError
+
+        if not isinstance(error, (ExportError, InputError)):
+            raise
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+def _export(kind: str, given: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from flipbit.export.conversion import Pixels, open_source, require_binary, sample_images, to_int8
+    from flipbit.export.table import print_table, rows, sizes
+
+    suffix = FORMATS[kind][0]
+    path = given.output or given.model.with_suffix(f".{suffix}")
+    if path.suffix != f".{suffix}":
+        raise ExportError(f"{path}: expected a name that ends in .{suffix}")
+    if not path.parent.is_dir():
+        raise ExportError(f"{path.parent}: no such folder to write to")
+    if given.samples < 1:
+        raise ExportError(f"--samples {given.samples}: at least 1")
+    console = Console()
+    if not console.is_terminal:
+        console.width = 120
+    begin = time.perf_counter()
+    pixels = None
+    if given.pixel_offset is not None or given.pixel_scale is not None:
+        pixels = Pixels(128.0 if given.pixel_offset is None else given.pixel_offset, given.pixel_scale or 1 / 128)
+    source = open_source(given.model, pixels)
+    graph = source.real()
+    if not given.int8_weights:
+        require_binary(graph)
+    options: dict[str, Any] = {}
+    if kind in PACKABLE:
+        options["packed"] = given.weights == "packed"
+    else:
+        options["input_formula"] = source.pixels.formula
+    if getattr(given, "activations", "int8") == "int8":
+        with console.status("calibrating"):
+            images = sample_images(source, given.calibrate, given.samples, given.data_dir)
+            graph = to_int8(graph, source, images, given.method)
+        console.print(f"calibrated on {len(images)} images ({given.method}); the net sees {source.pixels.formula}")
+    graph.save(path, **options)
+    print_table(console, graph)
+    console.print(
+        f"{path}: {path.stat().st_size:,} bytes, {time.perf_counter() - begin:.1f} s", style="bold", highlight=False
+    )
+    if given.json:
+        from flipbit.train.files import write_json
+
+        table = {"file": str(path), "bytes": path.stat().st_size, "sizes": sizes(graph), "layers": rows(graph)}
+        write_json(given.json, table)
+    return 0
