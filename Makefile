@@ -15,11 +15,13 @@ setup: $(READY) ## create .venv and install flipbit with the tested versions
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[train,dev]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[train,export,dev]'
 	@touch $@
 
-demo: $(READY) ## train a net with one-bit weights on real digits, in about a minute
-	$(BIN)/python train/run.py --method bc
+demo: $(READY) ## train a net with one-bit weights on real digits and write its device image, in about a minute
+	folder=runs/demo-$$(date +%Y%m%d-%H%M%S) && \
+	$(BIN)/python train/run.py --method bc -o $$folder && \
+	$(BIN)/python export/to_fbit.py $$folder/model.h5
 
 test: lint ## run every test (set FLIPBIT_DATA to the folder of CIFAR-10 for those that need it)
 	$(BIN)/python -m pytest
