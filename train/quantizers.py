@@ -143,6 +143,7 @@ class StochasticRound(_Rounding):
     def __init__(self, seed: int = 0, stream: int = 0, **kwargs: Any):
         super().__init__(**kwargs)
         self.seed, self.stream = seed, stream
+        self.frozen = False  # as at inference even when training
 
     def build(self, input_shape: Any) -> None:
         self.calls = self.add_weight(name="calls", shape=(), dtype=tf.int64, initializer="zeros", trainable=False)
@@ -152,7 +153,7 @@ class StochasticRound(_Rounding):
         w = tf.convert_to_tensor(inputs)
         if training is None:
             training = keras.backend.learning_phase()
-        if not training:
+        if self.frozen or not training:
             return self._finish(w, deterministic_round(w, self.grid))
         count = self.calls.assign_add(1)
         key = tf.stack([tf.constant(self.seed * 1_000_003 + self.stream, tf.int64), count])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,8 @@ import numpy as np
 from flipbit.train import loop
 from flipbit.train.checkpoint import Checkpoint
 from flipbit.train.experiments.rules import FewBitsTrainer, RuleSettings
+from flipbit.train.experiments.scales import Scale, scale_of
+from flipbit.train.experiments.sign_window import WINDOW, SignWindow
 from flipbit.train.keras_larq import keras
 from flipbit.train.loop import CHECKPOINT_FILE, RUN_FILE, Trainer, Watcher
 from flipbit.train.settings import InputError, Settings
@@ -35,6 +37,17 @@ class Result:
     settings: Settings
     folder: Path
     history: list[dict[str, Any]]
+    described: dict[str, Any]  # run.json
+
+    @property
+    def state_bits(self) -> dict[str, int]:
+        """Bits kept per quantized weight while training: weight, buffer, moments, total."""
+        return dict(self.described["state_bits_per_weight"])
+
+    @property
+    def steps(self) -> int:
+        """Updates the run made (with a batch that does not grow)."""
+        return len(self.history) * -(-self.described["train_images"] // int(self.settings.batch or 1))
 
     @property
     def test_error(self) -> float:
@@ -68,6 +81,11 @@ class Result:
             for record in self.history
         ]
 
+    def window_changes(self) -> tuple[list[int], list[float]]:
+        """Epochs, and the share of all weights (in %) whose sign differs from :data:`WINDOW` epochs before."""
+        late = Result(self.settings, self.folder, self.history[WINDOW - 1 :], self.described)
+        return late.epochs, [100 * v for v in late.over_weights("changed_in_window")]
+
 
 class GridWatcher(Watcher):
     """Told what happens in a grid, and in the run at work. This one says nothing."""
@@ -86,7 +104,7 @@ class GridWatcher(Watcher):
 class Runner:
     """Trains the runs of a grid under ``folder``.
 
-    ``epochs`` and ``limit`` cut a scale short, for trials: the learning-rate drops move along.
+    ``epochs`` and ``limit`` cut a scale short, for trials.
     """
 
     folder: Path
@@ -96,12 +114,17 @@ class Runner:
     limit: int | None = None
     watch: GridWatcher | None = None
 
-    def run(self, cells: Sequence[Settings], notes: Watcher | None = None) -> list[Result]:
-        """Every cell finished, in the order given. ``notes`` watches each training and may add to its records."""
+    def scale(self, name: str) -> Scale:
+        """The recipe of a scale, cut short where asked."""
+        scale = scale_of(name)
+        return replace(scale, epochs=self.epochs) if self.epochs else scale
+
+    def run(self, cells: Sequence[Settings]) -> list[Result]:
+        """Every cell finished, in the order given."""
         watch = self.watch or GridWatcher()
         watch.grid_started(len(cells))
         try:
-            return [self._run(self.prepared(settings), watch, notes) for settings in cells]
+            return [self._run(self.prepared(settings), watch) for settings in cells]
         finally:
             watch.grid_finished()
 
@@ -110,26 +133,19 @@ class Runner:
         settings.data_dir, settings.threads = self.data_dir, self.threads
         if self.limit:
             settings.limit = self.limit
-        if self.epochs:
-            # An experiment may ask for more or fewer epochs than its scale has; what it asks for stays in proportion.
-            usual = 160 if settings.recipe == "paper" else int(settings.epochs or self.epochs)
-            shrink = self.epochs / usual
-            settings.epochs = max(1, round((settings.epochs or usual) * shrink))
-            if settings.recipe == "paper":
-                settings.lr_drops = tuple(max(1, round(drop * shrink)) for drop in (82, 122))
         return settings.resolve()
 
-    def _run(self, settings: Settings, watch: GridWatcher, notes: Watcher | None) -> Result:
+    def _run(self, settings: Settings, watch: GridWatcher) -> Result:
         name = cell_name(settings)
         folder = self.folder / name
         state = self._state(folder, settings)
         watch.run_started(name, state)
         if state != "kept":
-            watchers = _All([w for w in (notes, watch) if w is not None])
+            watchers = _All([SignWindow(folder), watch])
             with _trained_by(FewBitsTrainer if isinstance(settings, RuleSettings) else Trainer):
                 loop.train(settings, folder, watchers, resume=state == "resumed")
             keras.backend.clear_session()  # graphs of former runs would pile up
-        result = Result(settings, folder, _read(folder / "history.json"))
+        result = Result(settings, folder, _read(folder / "history.json"), _read(folder / RUN_FILE))
         watch.run_done(result)
         return result
 
@@ -153,10 +169,12 @@ def cell_name(settings: Settings) -> str:
     parts = [s.name(), f"b{s.batch}", f"e{s.epochs}"]
     if s.weight_decay:
         parts.append(f"wd{s.weight_decay:g}")
+    if s.init == "spread":
+        parts.append("spread")
     if s.limit:
         parts.append(f"n{s.limit}")
     if isinstance(s, RuleSettings):
-        parts += [s.moves, s.normalize, f"f{s.pace:g}", f"h{s.hysteresis}", f"p{s.parts}"]
+        parts += [s.moves, s.normalize, f"f{s.pace:g}", f"h{s.hysteresis}", f"p{s.parts}", f"g{s.grow}"]
     return "-".join(parts)
 
 
@@ -191,11 +209,11 @@ class _All(Watcher):
 def _trained_by(trainer: type[Trainer]) -> Iterator[None]:
     """``loop.train`` makes a ``loop.Trainer``; for the length of a run that name means ``trainer``."""
     usual = loop.Trainer
-    loop.Trainer = trainer  # type: ignore[misc]
+    loop.Trainer = trainer
     try:
         yield
     finally:
-        loop.Trainer = usual  # type: ignore[misc]
+        loop.Trainer = usual
 
 
 def _read(path: Path) -> Any:

@@ -3,23 +3,25 @@
 Adam keeps two floats per weight, BC a third. Here a weight keeps its sign and a k-bit buffer, as with
 ``--buffer-bits``, and a layer (or an output channel) keeps one number s, a running mean of |g|. A step is
 
-1. **Normalise.** z = g / s. One scalar takes the place of Adam's moments.
-2. **Move.** A weight moves one level of its buffer against its gradient, and flips when it crosses the middle.
-   *Linear*: with probability f·|z|, the paper's stochastic rounding of a step f·z. *Tail*: the weights with
-   |z| > τ, the most certain ones, move; no random numbers. τ is steered, one number a layer, so that a share f of
-   the layer moves.
+1. **Normalise.** z = g / s. One scalar takes the place of Adam's moments; for the float parameters too.
+2. **Move.** A weight moves along the levels of its buffer against its gradient, and flips when it crosses the middle.
+   *Linear*: by f·z levels, stochastically rounded. *Clipped*: the same with |z| ≤ 1.5, as gradients have heavy
+   tails. *Tail*: one level if |z| > τ, else not at all; τ, one number a layer, is steered so that a share f moves.
 3. **Hysteresis.** A weight that flipped starts h levels away from the middle, so that noise does not bring it back
    with the next step.
 
-The *pace* f, the share of a layer that moves in a step, is a budget: it decays like the learning rate.
+The *pace* f, the levels an average weight moves in a step, is a budget: it decays like the learning rate.
 
-Why a tail? In the linear rule every gradient counts in proportion. Halving f halves all probabilities alike, so
-the chain slows down and its equilibrium stays (the paper's Theorem 5): SR never turns greedy. Take g normal with
-mean μ and deviation σ. Above the threshold the right sign is e^(2μτ/σ²) times likelier than the wrong one, so a smaller
-budget means a larger τ and a *better* equilibrium. Shrinking f then does what shrinking α does for BC.
+Why a buffer of L = 2^k levels a side is not BC. Let β be the mean of z over its deviation, small as gradients are
+noisy. Small steps of f are rounded, which moves a weight by a whole level with probability f·|z|: a walk of variance
+f a step with a drift of fβ. It forgets after L²/f steps, in which it drifts by L²β; that beats the walk's own
+width L only if β > 1/L, whatever f is. This is the paper's Theorem 5 for a buffer: slowing down alone does not
+make it greedier. But a pace so small that a run is shorter than L²/f steps wastes even that, so f starts near 1.
 
-With ``parts`` > 1 a batch goes through the net in parts, whose gradients are averaged into one move: a big batch in
-the memory of a small one. On a device the parts are recomputed block by block (docs), so this keeps nothing either.
+**Growing batches** do make it greedier: the mean of n batches has a β that is √n larger, so where the learning
+rate of BC falls, here the batch grows (``grow``), and the pace with it, as if the moves of n batches had been added up
+before rounding them once. ``parts`` sends a batch through the net in parts whose gradients are averaged: a big batch
+in the memory of a small one. Between steps neither keeps anything.
 """
 
 from __future__ import annotations
@@ -30,13 +32,14 @@ from typing import Any
 import numpy as np
 
 from flipbit.train.keras_larq import keras, tf
-from flipbit.train.loop import Trainer, _wrong
+from flipbit.train.loop import Trainer, Watcher, _wrong
 from flipbit.train.optimizers import QuantizedUpdate
 from flipbit.train.quantizers import Grid
 from flipbit.train.settings import InputError, Settings
 
 EMA = 0.99  # of the scale s; about a hundred steps
 STEER = 0.02  # how fast τ follows, per step; relative
+CLIP = 1.5  # in units of mean |g|
 FIRST_THRESHOLD = 2.5  # in units of mean |g|; 2.3 % of a normal distribution lie beyond 2.85
 
 
@@ -46,25 +49,24 @@ class RuleSettings(Settings):
 
     normalize: str = "layer"  # the scale s is one per layer, or per output channel
     moves: str = "linear"  # linear or tail
-    pace: float = 0.05  # share of a layer's weights that move one level in a step, at the first learning rate
+    pace: float = 0.4  # levels an average weight moves in a step, at the first learning rate and batch
     hysteresis: int = 0  # levels from the middle at which a flipped weight starts
     parts: int = 1  # a batch goes through the net in this many parts
+    grow: int = 1  # the batch doubles along the run until it is this many times as big
 
     def resolve(self) -> RuleSettings:
-        if self.lr is None and self.recipe == "quick":
-            self.lr = 0.01  # of the float parameters, whose steps are normalised: as for Adam
         super().resolve()
-        for name, allowed in (("normalize", ("layer", "channel")), ("moves", ("linear", "tail"))):
+        for name, allowed in (("normalize", ("layer", "channel")), ("moves", ("linear", "clipped", "tail"))):
             if getattr(self, name) not in allowed:
                 raise InputError(f"{name} {getattr(self, name)}: choose from {', '.join(allowed)}")
         if self.method != "sr" or not 0 <= (self.buffer_bits or 0) <= 4:
             raise InputError("a rule without float state is method sr with at most 4 buffer bits")
         if not 0 < self.pace <= 1:
-            raise InputError(f"pace {self.pace:g}: the share of weights that move in a step, above 0 and at most 1")
+            raise InputError(f"pace {self.pace:g}: levels a weight moves in a step, above 0 and at most 1")
         if not 0 <= self.hysteresis < 2 ** (self.buffer_bits or 0):
             raise InputError(f"hysteresis {self.hysteresis}: a {self.buffer_bits or 0}-bit buffer has fewer levels")
-        if self.parts < 1:
-            raise InputError(f"parts {self.parts}: at least 1")
+        if self.parts < 1 or self.grow < 1:
+            raise InputError(f"parts {self.parts}, grow {self.grow}: at least 1")
         return self
 
 
@@ -116,6 +118,8 @@ class FewBits(QuantizedUpdate, NormalizedSGD):
 
     def build(self, var_list: Any) -> None:
         super().build(var_list)
+        if not hasattr(self, "growth"):
+            self.growth = self.add_variable((), tf.float32, "ones", "growth")
         if self.moves == "tail" and not self.thresholds:
             for i in range(len(self.kernels)):
                 start = keras.initializers.Constant(FIRST_THRESHOLD)
@@ -128,8 +132,10 @@ class FewBits(QuantizedUpdate, NormalizedSGD):
             return
         positive = variable >= 0
         z = self.normalized(gradient, variable)
-        pace = self.pace * tf.cast(self.learning_rate, z.dtype) / self.first_rate
-        move = self._linear(i, z, pace) if self.moves == "linear" else self._tail(i, z, pace)
+        pace = self.pace * self.growth * tf.square(tf.cast(self.learning_rate, z.dtype) / self.first_rate)
+        if self.moves == "clipped":
+            z = tf.clip_by_value(z, -CLIP, CLIP)
+        move = self._tail(i, z, pace) if self.moves == "tail" else self._linear(i, z, pace)
         half = self.buffer_grid.count // 2
         level = tf.round(self.buffer_grid.position(self.latent(i)))  # 0 … 2^(k+1) − 1
         level = tf.clip_by_value(level - move, 0.0, 2.0 * half - 1)
@@ -144,7 +150,7 @@ class FewBits(QuantizedUpdate, NormalizedSGD):
         self.flips[i].assign_add(tf.math.count_nonzero(flipped))
 
     def _linear(self, i: int, z: Any, pace: Any) -> Any:
-        """Whole levels, at random so that their mean is pace·z."""
+        """Whole levels, at random so that their mean is pace·z: the paper's Q_s on the buffer's grid."""
         t = pace * z
         below = tf.floor(t)
         return below + tf.cast(self._uniform(i, t) < t - below, t.dtype)
@@ -185,6 +191,21 @@ class FewBitsTrainer(Trainer):
         kept = float_state(optimizer, self.kernels)
         assert not kept, f"a rule without float state keeps {', '.join(kept)}"
         return optimizer
+
+    def run_epoch(self, watch: Watcher) -> None:
+        usual = self.settings.batch
+        self.settings.batch = self.batch_of(len(self.history))
+        self.optimizer.growth.assign(self.settings.batch / int(usual or 1))
+        try:
+            super().run_epoch(watch)
+        finally:
+            self.settings.batch = usual
+
+    def batch_of(self, epoch: int) -> int:
+        """The batch of an epoch, counted from 0: it doubles along the run, up to ``grow`` times the first."""
+        s = self.settings
+        doublings = int(np.log2(s.grow) * epoch / max(1, int(s.epochs or 1) - 1) + 0.5)
+        return int(s.batch or 1) * 2**doublings
 
     def _train_step_eager(self, images: Any, labels: Any) -> tuple[Any, Any]:
         parts = self.settings.parts

@@ -39,7 +39,11 @@ class Scale:
             "method": method, "data": self.data, "net": self.net, "width": self.width, "recipe": self.recipe,
             "epochs": self.epochs, "batch": self.batch, "seed": seed,
         }  # fmt: skip
-        return kind(**(chosen | more))
+        chosen |= more
+        if self.recipe == "paper" and chosen["data"] != "imagenet":
+            # 82 and 122 of 160 epochs; a run that was made shorter keeps the proportion.
+            chosen["lr_drops"] = tuple(max(1, round(drop / 160 * chosen["epochs"])) for drop in (82, 122))
+        return kind(**chosen)
 
 
 SCALES = {
