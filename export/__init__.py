@@ -1,25 +1,23 @@
 """Turns a trained model into files that devices and other tools run: .fbit, ONNX, TFLite, C.
 
-from flipbit.export import convert
-graph = convert("model.h5")                       # real numbers
-graph = convert("model.h5", calibrate="digits")   # int8 activations, from sample images
-graph.save("model.fbit")
+    from flipbit.export import convert
+    graph = convert("model.h5")                       # real numbers
+    graph = convert("model.h5", calibrate="digits")   # int8 activations, from sample images
+    graph.save("model.fbit")
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+# These two share their name with the module they live in: bound here, the name is the function. No framework is
+# imported before they are called.
+from flipbit.export.from_keras import from_keras
+from flipbit.export.from_torch import from_torch
+
 __all__ = ["ExportError", "Graph", "convert", "from_keras", "from_torch", "load_tflite"]
 
-_HOME = {
-    "ExportError": "graph",
-    "Graph": "graph",
-    "convert": "conversion",
-    "from_keras": "from_keras",
-    "from_torch": "from_torch",
-    "load_tflite": "tflite_load",
-}
+_HOME = {"ExportError": "graph", "Graph": "graph", "convert": "conversion", "load_tflite": "tflite_load"}
 
 
 def __getattr__(name: str) -> Any:
