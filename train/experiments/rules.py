@@ -5,12 +5,14 @@ Adam keeps two floats per weight, BC a third. Here a weight keeps its sign and a
 
 1. **Normalise.** z = g / s. One scalar takes the place of Adam's moments; for the float parameters too.
 2. **Move.** A weight moves along the levels of its buffer against its gradient, and flips when it crosses the middle.
-   *Linear*: by f·z levels, stochastically rounded. *Clipped*: the same with |z| ≤ 1.5, as gradients have heavy
-   tails. *Tail*: one level if |z| > τ, else not at all; τ, one number a layer, is steered so that a share f moves.
+   *Linear*: by f·z levels, stochastically rounded. *Clipped*: the same with |z| ≤ 1.5. *Tail*: one level
+   if |z| > τ, else not at all; τ, one number a layer, is steered so that a share f moves. Were gradients normal, the
+   largest would be the most certain; theirs are heavy tails, which is what clipping is for.
 3. **Hysteresis.** A weight that flipped starts h levels away from the middle, so that noise does not bring it back
    with the next step.
 
-The *pace* f, the levels an average weight moves in a step, is a budget: it decays like the learning rate.
+The *pace* f, the levels an average weight moves in a step, is a budget. It decays like the square of the learning
+rate: weights that still flip in the last epochs cost more than they gain, as BatchNorm's statistics lag behind them.
 
 Why a buffer of L = 2^k levels a side is not BC. Let β be the mean of z over its deviation, small as gradients are
 noisy. Small steps of f are rounded, which moves a weight by a whole level with probability f·|z|: a walk of variance
@@ -40,7 +42,7 @@ from flipbit.train.settings import InputError, Settings
 EMA = 0.99  # of the scale s; about a hundred steps
 STEER = 0.02  # how fast τ follows, per step; relative
 CLIP = 1.5  # in units of mean |g|
-FIRST_THRESHOLD = 2.5  # in units of mean |g|; 2.3 % of a normal distribution lie beyond 2.85
+FIRST_THRESHOLD = 2.5  # in units of mean |g|; two deviations of a normal distribution
 
 
 @dataclass
@@ -48,7 +50,7 @@ class RuleSettings(Settings):
     """:class:`Settings` of a run without a float per weight; ``method`` is sr, ``buffer_bits`` at most 4."""
 
     normalize: str = "layer"  # the scale s is one per layer, or per output channel
-    moves: str = "linear"  # linear or tail
+    moves: str = "linear"  # linear, clipped or tail
     pace: float = 0.4  # levels an average weight moves in a step, at the first learning rate and batch
     hysteresis: int = 0  # levels from the middle at which a flipped weight starts
     parts: int = 1  # a batch goes through the net in this many parts
@@ -235,14 +237,9 @@ class FewBitsTrainer(Trainer):
 
 
 def float_state(optimizer: Any, kernels: list[Any]) -> list[str]:
-    """Names of the optimizer's floating-point variables that are as large as a kernel's share of weights.
+    """Names of the optimizer's floating-point variables with more than one number per output channel.
 
-    A scale per layer or per output channel passes; anything that grows with the weights of a filter does not.
+    A scale per layer or per channel passes; a moment per weight does not.
     """
-    fewest = min((int(np.prod(k.shape)) for k in kernels), default=0)
-    channels = max((int(k.shape[-1]) for k in kernels), default=0)
-    return [
-        v.name
-        for v in optimizer.variables
-        if v.dtype.is_floating and int(np.prod(v.shape)) > channels and int(np.prod(v.shape)) >= fewest
-    ]
+    channels = max((int(kernel.shape[-1]) for kernel in kernels), default=0)
+    return [v.name for v in optimizer.variables if v.dtype.is_floating and int(np.prod(v.shape)) > channels]
