@@ -28,6 +28,10 @@ from flipbit.export.graph import (
 )
 
 INT31 = 2**31 - 1
+# Bits of the multipliers of additions and averages. They see at most 255 · n, so that there is room for more than the
+# 15 of convolutions, and their error is the most of what separates other tools' results: with 15 bits XNNPACK agreed
+# with the oracle on 98.95 % of 2000 CIFAR-10 images, with 22 on 99.90 %.
+SUM_BITS = 22
 MAX_SHIFT = 30  # of 32-bit products
 MAX_LONG_SHIFT = 46  # of 64-bit products: a 31-bit multiplier for ratios down to 2^-16
 
@@ -67,10 +71,10 @@ def _integers(op: Op, inputs: list[Tensor], target: Tensor) -> Op:
     out = float(target.scale or 1.0)
     if isinstance(op, AveragePool):
         ratio = scales[0] / (out * op.size[0] * op.size[1])
-        (multiplier,), shift = multipliers(np.array([ratio]), np.array([255.0 * op.size[0] * op.size[1]]), 15)
+        (multiplier,), shift = multipliers(np.array([ratio]), np.array([255.0 * op.size[0] * op.size[1]]), SUM_BITS)
         return replace(op, multiplier=int(multiplier), shift=shift)
     if isinstance(op, Add):
-        (a, b), shift = multipliers(np.array(scales) / out, np.array([2 * 255.0, 2 * 255.0]), 15)
+        (a, b), shift = multipliers(np.array(scales) / out, np.array([2 * 255.0, 2 * 255.0]), SUM_BITS)
         return replace(op, multipliers=(int(a), int(b)), shift=shift)
     return op
 

@@ -249,7 +249,7 @@ class _Reader:
     def _check_multipliers(self, op: Operation) -> None:
         used = {"average_pool": 1, "add": 2}.get(op.kind, 0)
         given = (op.first, op.second)
-        right = all(1 <= m <= 32767 for m in given[:used]) and not any(given[used:])
+        right = all(1 <= m < 2**22 for m in given[:used]) and not any(given[used:])
         _require(right, "FB_ERR_MULTIPLIER", f"{op.name}: multipliers {given} for {op.kind}")
         half = 1 << op.shift >> 1
         largest = 255 * op.kernel[0] * op.kernel[1] * op.first if op.kind == "average_pool" else 255 * sum(given)
