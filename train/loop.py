@@ -114,12 +114,12 @@ class Trainer:
             loss = tf.reduce_mean(losses)
         variables = self.model.trainable_variables
         self.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables))
-        return loss, _wrong(logits, labels)
+        return loss, wrong_answers(logits, labels)
 
     def _test_step_eager(self, images: Any, labels: Any) -> tuple[Any, Any]:
         logits = self.model(self.normalize(images), training=False)
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
-        return tf.reduce_sum(losses), _wrong(logits, labels)
+        return tf.reduce_sum(losses), wrong_answers(logits, labels)
 
     def _traced_settle_step(self, image: Any) -> Any:
         """A forward pass that updates BatchNorm's moving averages by 1 − ``_share``, with weights as at inference."""
@@ -252,11 +252,17 @@ class Trainer:
         self.first_signs, self.history = saved.first_signs, saved.history
 
 
-def _wrong(logits: Any, labels: Any) -> Any:
+def wrong_answers(logits: Any, labels: Any) -> Any:
     return tf.math.count_nonzero(tf.not_equal(tf.argmax(logits, 1), labels))
 
 
-def train(settings: Settings, folder: Path, watch: Watcher | None = None, resume: bool = False) -> Trainer:
+def train(
+    settings: Settings,
+    folder: Path,
+    watch: Watcher | None = None,
+    resume: bool = False,
+    trainer_class: type[Trainer] = Trainer,
+) -> Trainer:
     """Run ``settings`` to the end in ``folder``, saving after each epoch; with ``resume``, go on from what is there."""
     watch = watch or Watcher()
     settings.resolve()
@@ -264,7 +270,7 @@ def train(settings: Settings, folder: Path, watch: Watcher | None = None, resume
         tf.config.threading.set_intra_op_parallelism_threads(settings.threads)
     data = data_sets.load(settings.data, settings.data_dir, settings.augment, settings.image_size, settings.limit)
     mean = data.mean_image() if settings.input == "mean" else None
-    trainer = Trainer(settings, data, mean)
+    trainer = trainer_class(settings, data, mean)
     folder.mkdir(parents=True, exist_ok=True)
     if resume and (folder / CHECKPOINT_FILE).exists():
         trainer.restore(Checkpoint.load(folder / CHECKPOINT_FILE))

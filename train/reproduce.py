@@ -128,7 +128,7 @@ def _runs(given: argparse.Namespace, folder: Path, console: Any) -> Any:
         terminal.kept = 0
         outcome = import_module(f"flipbit.train.experiments.{name}").run(given.scale, runner, folder, given.seed)
         if terminal.kept:
-            console.print(f"{terminal.kept} runs were finished before; delete {runner.folder} to compute them anew")
+            console.print(f"runs finished before: {terminal.kept}; delete {runner.folder} to compute them anew")
         return outcome
 
     return run

@@ -8,8 +8,7 @@ all is computed anew.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -142,8 +141,8 @@ class Runner:
         watch.run_started(name, state)
         if state != "kept":
             watchers = _All([SignWindow(folder), watch])
-            with _trained_by(FewBitsTrainer if isinstance(settings, RuleSettings) else Trainer):
-                loop.train(settings, folder, watchers, resume=state == "resumed")
+            kind = FewBitsTrainer if isinstance(settings, RuleSettings) else loop.Trainer
+            loop.train(settings, folder, watchers, resume=state == "resumed", trainer_class=kind)
             keras.backend.clear_session()  # graphs of former runs would pile up
         result = Result(settings, folder, _read(folder / "history.json"), _read(folder / RUN_FILE))
         watch.run_done(result)
@@ -174,7 +173,15 @@ def cell_name(settings: Settings) -> str:
     if s.limit:
         parts.append(f"n{s.limit}")
     if isinstance(s, RuleSettings):
-        parts += [s.moves, s.normalize, f"f{s.pace:g}", f"h{s.hysteresis}", f"p{s.parts}", f"g{s.grow}"]
+        parts += [
+            s.moves,
+            s.normalize,
+            f"f{s.pace:g}",
+            f"c{s.cooling:g}",
+            f"h{s.hysteresis}",
+            f"p{s.parts}",
+            f"g{s.grow}",
+        ]
     return "-".join(parts)
 
 
@@ -203,17 +210,6 @@ class _All(Watcher):
     def finished(self, trainer: Trainer) -> None:
         for watcher in self.watchers:
             watcher.finished(trainer)
-
-
-@contextmanager
-def _trained_by(trainer: type[Trainer]) -> Iterator[None]:
-    """``loop.train`` makes a ``loop.Trainer``; for the length of a run that name means ``trainer``."""
-    usual = loop.Trainer
-    loop.Trainer = trainer
-    try:
-        yield
-    finally:
-        loop.Trainer = usual
 
 
 def _read(path: Path) -> Any:

@@ -6,13 +6,13 @@ Adam keeps two floats per weight, BC a third. Here a weight keeps its sign and a
 1. **Normalise.** z = g / s. One scalar takes the place of Adam's moments; for the float parameters too.
 2. **Move.** A weight moves along the levels of its buffer against its gradient, and flips when it crosses the middle.
    *Linear*: by f·z levels, stochastically rounded. *Clipped*: the same with |z| ≤ 1.5. *Tail*: one level
-   if |z| > τ, else not at all; τ, one number a layer, is steered so that a share f moves. Were gradients normal, the
-   largest would be the most certain; theirs are heavy tails, which is what clipping is for.
+   if |z| > τ, else not at all; τ, one number a layer, is steered so that a share f moves. Clipping
+   bounds what a single heavy tail of the gradient can do.
 3. **Hysteresis.** A weight that flipped starts h levels away from the middle, so that noise does not bring it back
    with the next step.
 
-The *pace* f, the levels an average weight moves in a step, is a budget. It decays like the square of the learning
-rate: weights that still flip in the last epochs cost more than they gain, as BatchNorm's statistics lag behind them.
+The *pace* f, the levels an average weight moves in a step, is a budget that decays: like the learning rate, or like a
+power of it (``cooling``).
 
 Why a buffer of L = 2^k levels a side is not BC. Let β be the mean of z over its deviation, small as gradients are
 noisy. Small steps of f are rounded, which moves a weight by a whole level with probability f·|z|: a walk of variance
@@ -34,7 +34,7 @@ from typing import Any
 import numpy as np
 
 from flipbit.train.keras_larq import keras, tf
-from flipbit.train.loop import Trainer, Watcher, _wrong
+from flipbit.train.loop import Trainer, Watcher, wrong_answers
 from flipbit.train.optimizers import QuantizedUpdate
 from flipbit.train.quantizers import Grid
 from flipbit.train.settings import InputError, Settings
@@ -52,6 +52,7 @@ class RuleSettings(Settings):
     normalize: str = "layer"  # the scale s is one per layer, or per output channel
     moves: str = "linear"  # linear, clipped or tail
     pace: float = 0.4  # levels an average weight moves in a step, at the first learning rate and batch
+    cooling: float = 1.0  # the pace falls like the learning rate to this power
     hysteresis: int = 0  # levels from the middle at which a flipped weight starts
     parts: int = 1  # a batch goes through the net in this many parts
     grow: int = 1  # the batch doubles along the run until it is this many times as big
@@ -67,6 +68,8 @@ class RuleSettings(Settings):
             raise InputError(f"pace {self.pace:g}: levels a weight moves in a step, above 0 and at most 1")
         if not 0 <= self.hysteresis < 2 ** (self.buffer_bits or 0):
             raise InputError(f"hysteresis {self.hysteresis}: a {self.buffer_bits or 0}-bit buffer has fewer levels")
+        if self.cooling < 0:
+            raise InputError(f"cooling {self.cooling:g}: at least 0")
         if self.parts < 1 or self.grow < 1:
             raise InputError(f"parts {self.parts}, grow {self.grow}: at least 1")
         return self
@@ -112,9 +115,9 @@ class NormalizedSGD(keras.optimizers.Optimizer):
 class FewBits(QuantizedUpdate, NormalizedSGD):
     """The rule at the top of this file for kernels; :class:`NormalizedSGD` for the rest."""
 
-    def __init__(self, *args: Any, moves: str, pace: float, hysteresis: int, **kwargs: Any):
+    def __init__(self, *args: Any, moves: str, pace: float, hysteresis: int = 0, cooling: float = 1.0, **kwargs: Any):
         super().__init__(*args, **kwargs)
-        self.moves, self.pace, self.hysteresis = moves, pace, hysteresis
+        self.moves, self.pace, self.hysteresis, self.cooling = moves, pace, hysteresis, cooling
         self.first_rate = float(self.learning_rate)
         self.thresholds: list[Any] = []
 
@@ -134,7 +137,8 @@ class FewBits(QuantizedUpdate, NormalizedSGD):
             return
         positive = variable >= 0
         z = self.normalized(gradient, variable)
-        pace = self.pace * self.growth * tf.square(tf.cast(self.learning_rate, z.dtype) / self.first_rate)
+        cooled = tf.pow(tf.cast(self.learning_rate, z.dtype) / self.first_rate, self.cooling)
+        pace = self.pace * self.growth * cooled
         if self.moves == "clipped":
             z = tf.clip_by_value(z, -CLIP, CLIP)
         move = self._tail(i, z, pace) if self.moves == "tail" else self._linear(i, z, pace)
@@ -187,6 +191,7 @@ class FewBitsTrainer(Trainer):
             moves=s.moves,
             pace=s.pace,
             hysteresis=s.hysteresis,
+            cooling=s.cooling,
         )
         optimizer.build(self.model.trainable_variables)
         optimizer.start_from([kernel.read_value() for kernel in self.kernels])
@@ -231,7 +236,7 @@ class FewBitsTrainer(Trainer):
             with tf.GradientTape() as tape:
                 logits = self.model(self.normalize(images[part::parts]), training=True)
                 loss = tf.reduce_sum(tf.nn.sparse_softmax_cross_entropy_with_logits(own, logits)) / count
-            found = [loss, _wrong(logits, own), *tape.gradient(loss, self.model.trainable_variables)]
+            found = [loss, wrong_answers(logits, own), *tape.gradient(loss, self.model.trainable_variables)]
             total = [a + b for a, b in zip(total, found)] if total else found
         return total
 
