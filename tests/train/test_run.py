@@ -327,6 +327,7 @@ def test_the_benchmark_prints_ratios(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert rows["float Keras"]["ratio"] == 1
     assert rows["sr"]["ratio"] > 0
     assert rows["sr"]["peak_kb"] > 50_000
+    assert rows["sr"]["peak_kb"] != rows["float Keras"]["peak_kb"]  # each process' own, not their parent's
     assert "data pipeline alone" in capsys.readouterr().out
 
 
