@@ -1,9 +1,9 @@
 """Turns a trained model into files that devices and other tools run: .fbit, ONNX, TFLite, C.
 
-    from flipbit.export import convert
-    graph = convert("model.h5")                       # real numbers
-    graph = convert("model.h5", calibrate="digits")   # int8 activations, from sample images
-    graph.save("model.fbit")
+from flipbit.export import convert
+graph = convert("model.h5")                       # real numbers
+graph = convert("model.h5", calibrate="digits")   # int8 activations, from sample images
+graph.save("model.fbit")
 """
 
 from __future__ import annotations
