@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 import platform
@@ -266,8 +267,7 @@ def train(
     """Run ``settings`` to the end in ``folder``, saving after each epoch; with ``resume``, go on from what is there."""
     watch = watch or Watcher()
     settings.resolve()
-    if settings.threads:
-        tf.config.threading.set_intra_op_parallelism_threads(settings.threads)
+    _use_threads(settings.threads)
     data = data_sets.load(settings.data, settings.data_dir, settings.augment, settings.image_size, settings.limit)
     mean = data.mean_image() if settings.input == "mean" else None
     trainer = trainer_class(settings, data, mean)
@@ -294,6 +294,15 @@ def train(
         write_json(folder / RUN_FILE, saved)
     watch.finished(trainer)
     return trainer
+
+
+def _use_threads(count: int) -> None:
+    if not count or count == tf.config.threading.get_intra_op_parallelism_threads():
+        return
+    try:
+        tf.config.threading.set_intra_op_parallelism_threads(count)
+    except RuntimeError:  # TensorFlow fixes it with its first computation, as when a program trains twice
+        logging.getLogger(__name__).warning("TensorFlow is running already: it stays at the threads it has")
 
 
 def describe(trainer: Trainer, started: str) -> dict[str, Any]:
