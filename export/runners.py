@@ -26,17 +26,17 @@ def oracle_runner(graph: Graph) -> Runner:
     return lambda images: oracle.run(graph, images)
 
 
-def file_runner(path: Path, graph: Graph, labels_only: bool = False) -> Runner:
+def file_runner(path: Path, graph: Graph, output_only: bool = False) -> Runner:
     """A runner for a .fbit, .onnx or .tflite file that was made from ``graph``."""
     makers = {".fbit": _fbit, ".onnx": _onnx, ".tflite": _tflite}
     if path.suffix not in makers:
         raise ExportError(f"{path}: expected a name that ends in {', '.join(makers)}")
     if not path.is_file():
         raise ExportError(f"{path}: no such file")
-    return makers[path.suffix](path, graph, labels_only)
+    return makers[path.suffix](path, graph, output_only)
 
 
-def _fbit(path: Path, graph: Graph, labels_only: bool) -> Runner:
+def _fbit(path: Path, graph: Graph, output_only: bool) -> Runner:
     from flipbit.runtime import reference
     from flipbit.runtime.image import ImageError, read_image
 
@@ -59,7 +59,7 @@ def _fbit(path: Path, graph: Graph, labels_only: bool) -> Runner:
     return run
 
 
-def _onnx(path: Path, graph: Graph, labels_only: bool) -> Runner:
+def _onnx(path: Path, graph: Graph, output_only: bool) -> Runner:
     import onnx
     import onnxruntime
 
@@ -72,13 +72,13 @@ def _onnx(path: Path, graph: Graph, labels_only: bool) -> Runner:
     wanted = {name: f"{name}/uint8" if integers else name for name in graph.tensors}
     wanted = {name: inside for name, inside in wanted.items() if inside in made}
     result = model.graph.output[0].name
-    if not labels_only:
+    if not output_only:
         known = {output.name for output in model.graph.output}
         model.graph.output.extend(onnx.ValueInfoProto(name=n) for n in wanted.values() if n not in known)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    shown = {name: inside for name, inside in wanted.items() if not labels_only}
+    shown = {name: inside for name, inside in wanted.items() if not output_only}
 
     def run(images: Array) -> dict[str, Array]:
         outputs = session.run([result, *shown.values()], {session.get_inputs()[0].name: images})
@@ -95,7 +95,7 @@ def _onnx(path: Path, graph: Graph, labels_only: bool) -> Runner:
     return run
 
 
-def _tflite(path: Path, graph: Graph, labels_only: bool) -> Runner:
+def _tflite(path: Path, graph: Graph, output_only: bool) -> Runner:
     from ai_edge_litert.interpreter import OpResolverType
 
     from flipbit.export.tflite_load import load_tflite
@@ -104,7 +104,7 @@ def _tflite(path: Path, graph: Graph, labels_only: bool) -> Runner:
     interpreter = load_tflite(
         path,
         experimental_op_resolver_type=OpResolverType.BUILTIN_REF,
-        experimental_preserve_all_tensors=not labels_only,
+        experimental_preserve_all_tensors=not output_only,
     )
     source, result = interpreter.get_input_details()[0], interpreter.get_output_details()[0]
 
@@ -116,7 +116,7 @@ def _tflite(path: Path, graph: Graph, labels_only: bool) -> Runner:
         interpreter.set_tensor(source["index"], pixels)
         interpreter.invoke()
         values = {graph.output: interpreter.get_tensor(result["index"])}
-        if not labels_only:
+        if not output_only:
             for detail in interpreter.get_tensor_details():
                 name = detail["name"]
                 if (

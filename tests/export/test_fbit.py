@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -73,9 +74,14 @@ def test_a_lone_relu_between_pool_and_flatten() -> None:
     assert (found[-1] == oracle.run(graph, x)[graph.output]).all()
 
 
-@pytest.fixture(scope="module")
-def small() -> bytes:
+@lru_cache
+def small_image() -> bytes:
     return fbit_bytes(int8_graph(random_model("resnet8", (8, 8, 3), width=0.25))[1], "(pixel - 128) / 128")
+
+
+@pytest.fixture
+def small() -> bytes:
+    return small_image()
 
 
 def test_the_same_net_gives_the_same_bytes(small: bytes) -> None:
@@ -208,10 +214,7 @@ def test_a_multiplier_that_could_overflow_is_refused(small: bytes) -> None:
 
 @given(st.data())
 def test_a_damaged_image_with_a_right_crc_is_refused_or_runs(data: Any) -> None:
-    if not hasattr(test_a_damaged_image_with_a_right_crc_is_refused_or_runs, "image"):
-        made = fbit_bytes(int8_graph(random_model("resnet8", (8, 8, 3), width=0.25))[1])
-        test_a_damaged_image_with_a_right_crc_is_refused_or_runs.image = made  # type: ignore[attr-defined]
-    small = test_a_damaged_image_with_a_right_crc_is_refused_or_runs.image  # type: ignore[attr-defined]
+    small = small_image()
     broken = bytearray(small)
     for _ in range(data.draw(st.integers(1, 3))):
         broken[data.draw(st.integers(4, len(small) - 1))] = data.draw(st.integers(0, 255))

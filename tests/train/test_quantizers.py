@@ -24,7 +24,8 @@ grids = st.one_of(
     st.builds(Grid.uniform, st.integers(2, 8), deltas),
     st.builds(Grid.buffer, st.integers(0, 8), deltas),
 )
-weights = npst.arrays(np.float32, st.integers(1, 40), elements=st.floats(-4, 4, width=32))
+# TensorFlow takes subnormal numbers for zero, whose sign is +.
+weights = npst.arrays(np.float32, st.integers(1, 40), elements=st.floats(-4, 4, width=32, allow_subnormal=False))
 
 
 def levels(grid: Grid) -> np.ndarray:
@@ -89,13 +90,9 @@ def test_stochastic_rounding_is_unbiased(grid: Grid, where: float, seed: int) ->
     assert len(np.unique(rounded)) <= 2
 
 
-@given(grids, st.integers(0, 1000))
+@given(st.builds(Grid.uniform, st.integers(2, 8), st.sampled_from([0.125, 0.5, 1.0, 2.0])), st.integers(0, 1000))
 def test_stochastic_rounding_leaves_grid_values_alone(grid: Grid, seed: int) -> None:
     values = levels(grid)
-    if grid.count > 2 and grid.step in (0.3,):
-        return  # 0.3 · n / 0.3 is not n in float32
-    if grid.count > 2 and not float(grid.step * 128).is_integer():
-        return
     for p in (np.zeros_like(values), uniform(values.shape, seed), np.full_like(values, 1 - 2**-24)):
         assert (stochastic_round(tf.constant(values), grid, p).numpy() == values).all()
 
