@@ -11,8 +11,8 @@ A quantized graph becomes the QDQ form: QuantizeLinear before, DequantizeLinear 
 onnxruntime fuses to QLinearConv, QGemm and so on. Scales are such that other tools compute with the device's
 multipliers, not with the ones these were rounded from (docs/numerics.md): those of weights are
 ``multiplier / 2^shift · scale_out / scale_in``, and additions and averages read their inputs with scales that belong to
-their multipliers likewise. Rounding is left: ONNX rounds float32 half to even, flipbit integers half up; an operation
-is at most one step apart, and ``ratio`` below sends ties the same way where they would be seen.
+their multipliers likewise. ONNX rounds float32 half to even, flipbit integers half away from zero: scales are a little
+larger, so that ties do not stay ties.
 
 The 8 bits are uint8, the device's int8 + 128 with the zero point moved along: onnxruntime on x86-64 fuses int8
 activations only where a tensor has one reader, which leaves residual nets in float. Weights stay int8. (There, on CPUs
@@ -50,6 +50,7 @@ from flipbit.export.graph import (
     Weighted,
 )
 from flipbit.export.pack import pack
+from flipbit.export.quantize import ratio_for_float
 from flipbit.train.files import replacing
 
 # What onnxruntime has read since 1.18. The newest onnx's own defaults are ahead of the newest onnxruntime.
@@ -179,19 +180,6 @@ class _Writer:
             raise ExportError(f"{tensor}: has no scale, but the graph's input has; quantize the whole graph")
         return scale
 
-    def ratio(self, tensor: str, multiplier: Array, shift: int, summed: bool = False) -> Array:
-        """multiplier / 2^shift, or 2^-22 of it more: about what float32 errs, it sends ties up where flipbit does.
-
-        Only where all that survives is positive (zero point −128), and where results lie on a grid so coarse (a
-        multiplier with many factors of 2, a small shift) that ties are not rare and that nothing but a tie moves:
-        255 steps · 2 · 2^-22 < 2^-13. On CIFAR-10 one channel with multiplier 41 · 2^9 caused nearly all differences.
-        """
-        multiplier = np.asarray(multiplier, np.int64)
-        even = np.bitwise_or.reduce(multiplier) if summed else multiplier
-        grid = 2.0**shift / (even & -even)
-        nudge = (grid <= 2**13) & (self.graph.tensors[tensor].zero_point == -128)
-        return multiplier / 2.0**shift * np.where(nudge, 1 + 2.0**-22, 1.0)
-
     # Weights
 
     def weights(self, op: Weighted) -> list[str]:
@@ -214,7 +202,7 @@ class _Writer:
         if op.requantize is None:
             raise ExportError(f"{op.name}: is in real numbers, but the graph's input is int8; quantize the whole graph")
         r, scale_in, scale_out = op.requantize, self.scale(op.inputs[0]), self.scale(op.output)
-        step = (self.ratio(op.output, r.multiplier, r.shift) * scale_out / scale_in).astype(np.float32)
+        step = (ratio_for_float(r.multiplier, r.shift) * scale_out / scale_in).astype(np.float32)
         sums = filters.reshape(len(filters), -1).sum(1, dtype=np.int64)
         bias = r.bias + self.graph.tensors[op.inputs[0]].zero_point * sums
         if np.abs(bias).max(initial=0) >= 2**31:
@@ -267,7 +255,7 @@ class _Writer:
     def add(self, op: Add) -> str:
         scales: list[float | None] = [None, None]
         if self.graph.quantized:
-            scales = list(self.ratio(op.output, np.array(op.multipliers), op.shift, True) * self.scale(op.output))
+            scales = list(ratio_for_float(np.array(op.multipliers), op.shift, True) * self.scale(op.output))
         terms = [self.read(x, f"{op.name}/{side}", scale) for x, side, scale in zip(op.inputs, "ab", scales)]
         return self.relu_of(op, self.node("Add", terms, f"{op.name}/Add"))
 
@@ -285,7 +273,7 @@ class _Writer:
     def average_pool(self, op: AveragePool) -> str:
         scale = None
         if self.graph.quantized:
-            ratio = float(self.ratio(op.output, np.array(op.multiplier), op.shift))
+            ratio = float(ratio_for_float(op.multiplier, op.shift))
             scale = ratio * self.scale(op.output) * op.size[0] * op.size[1]
         x = self.read(op.inputs[0], f"{op.name}/input", scale)
         if len(self.graph.tensors[op.output].shape) == 3:

@@ -93,10 +93,14 @@ def products(op: Weighted, x: Array, zero: float) -> Array:
 def requantize(
     acc: Array, bias: Array | int, multiplier: Array | int, shift: int, zero_point: int, relu: bool
 ) -> Array:
-    """((acc + bias) · multiplier + half) >> shift, + zero point, saturated; ReLU is saturation at the zero point."""
-    product = (acc.astype(np.int64) + bias) * multiplier + (1 << shift >> 1)
+    """(acc + bias) · multiplier / 2^shift, + zero point, saturated; ReLU is saturation at the zero point.
+
+    Rounds to nearest, ties away from zero: what is below zero is one less before it is shifted.
+    """
+    product = (acc.astype(np.int64) + bias) * multiplier
+    rounded = (product + (1 << shift >> 1) - (product < 0)) >> shift
     low = max(-128, zero_point) if relu else -128
-    return np.clip((product >> shift) + zero_point, low, 127).astype(np.int8)
+    return np.clip(rounded + zero_point, low, 127).astype(np.int8)
 
 
 def _weighted_real(graph: Graph, op: Op, x: Array) -> Array:

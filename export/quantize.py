@@ -32,6 +32,9 @@ INT31 = 2**31 - 1
 # 15 of convolutions, and their error is the most of what separates other tools' results: with 15 bits XNNPACK agreed
 # with the oracle on 98.95 % of 2000 CIFAR-10 images, with 22 on 99.90 %.
 SUM_BITS = 22
+# Significant bits of the multipliers of binary layers. With 6 every product with an accumulator is exact in float32 and
+# in TFLite's two-step rounding (weights are ±64 there), so that all tools round the same number once: docs/numerics.md.
+SIGNIFICANT_BITS = 6
 MAX_SHIFT = 30  # of 32-bit products
 MAX_LONG_SHIFT = 46  # of 64-bit products: a 31-bit multiplier for ratios down to 2^-16
 
@@ -79,17 +82,33 @@ def _integers(op: Op, inputs: list[Tensor], target: Tensor) -> Op:
     return op
 
 
-def multipliers(ratios: Array, largest: Array, bits: int) -> tuple[Array, int]:
+def multipliers(ratios: Array, largest: Array, bits: int, significant: int | None = None) -> tuple[Array, int]:
     """Integers m of at most ``bits`` bits and one shift s with m / 2^s ≈ ratio, so that m · largest + half < 2^31.
 
     ``largest`` bounds the magnitude of what each is multiplied with. The shift is the largest that fits: an error of
-    half a unit in m then matters least.
+    half a unit in m then matters least. With ``significant``, only so many bits of m may differ from 0.
     """
-    for shift in range(MAX_SHIFT, -1, -1):
+    if significant:
+        unit = 2.0 ** (np.floor(np.log2(np.maximum(ratios, 1e-30))) + 1 - significant)
+        ratios = np.round(ratios / unit) * unit
+    for shift in range(MAX_SHIFT, 0, -1):
         m = np.maximum(np.round(ratios * 2.0**shift), 1)
         if m.max() < 2**bits and (m * largest + 2.0**shift / 2).max() <= INT31:
             return m.astype(np.int64), shift
     raise ExportError(f"scales differ by more than 32-bit integers hold (ratios up to {ratios.max():g})")
+
+
+def ratio_for_float(multiplier: Array | int, shift: int, summed: bool = False) -> Array:
+    """multiplier / 2^shift for tools that compute in float: a little more where ties occur, which go away from zero.
+
+    The little, 2^-21, is more than float32 errs in a product of three scales. Results lie on a grid of 2^shift / (the
+    multiplier's factor of 2) places a step; where the grid is so coarse that ties are not rare, nothing but a tie
+    moves: 255 · 2^-21 < 2^-13. ``summed``: products of all multipliers are added up before they are rounded.
+    """
+    multiplier = np.asarray(multiplier, np.int64)
+    even = np.bitwise_or.reduce(multiplier) if summed else multiplier
+    coarse = 2.0**shift / (even & -even) <= 2**13
+    return multiplier / 2.0**shift * np.where(coarse, 1 + 2.0**-21, 1.0)
 
 
 def _weighted(op: Weighted, source: Tensor, target: Tensor) -> Weighted:
@@ -109,7 +128,7 @@ def _weighted(op: Weighted, source: Tensor, target: Tensor) -> Weighted:
         reach = np.full(op.channels, 128.0 * len(sums))
         multiplier, shift, bias = _fit(op, ratios, reach, sums.sum(0), source.zero_point, scale_out)
     else:
-        shift = min(MAX_LONG_SHIFT, int(30 - np.floor(np.log2(max(ratios.max(), 2.0**-16)))))
+        shift = min(MAX_LONG_SHIFT, max(1, int(30 - np.floor(np.log2(max(ratios.max(), 2.0**-16))))))
         multiplier = np.maximum(np.round(ratios * 2.0**shift), 1).astype(np.int64)
         bias = _bias(op, multiplier, shift, sums.sum(0), source.zero_point, scale_out)
         if np.abs(bias).max(initial=0) > INT31:
@@ -127,7 +146,7 @@ def _fit(
     """Multipliers of 15 bits, a shift and biases whose products fit 32 bits whatever the input is."""
     largest = reach
     for _ in range(MAX_SHIFT):
-        multiplier, shift = multipliers(ratios, largest, 15)
+        multiplier, shift = multipliers(ratios, largest, 15, SIGNIFICANT_BITS)
         bias = _bias(op, multiplier, shift, sums, zero, scale_out)
         # The bias joins the accumulator; a flip moves it by 2 · zero point, for all weights at most `moved`.
         moved = abs(zero) * reach / 128 * 2

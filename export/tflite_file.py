@@ -59,6 +59,7 @@ from flipbit.export.graph import (
     Tensor,
     Weighted,
 )
+from flipbit.export.quantize import ratio_for_float
 from flipbit.train.files import replacing
 
 MAGNITUDE = 64  # of binary int8 weights; less where int32 would not hold the accumulator
@@ -516,8 +517,8 @@ def _magnitude(reach: int) -> int:
 
 
 def _ratio(multiplier: Array, shift: int, source: Tensor, target: Tensor) -> Array:
-    """The weight scale with which TFLite's scale_in · scale / scale_out is multiplier / 2^shift."""
-    return multiplier / 2.0**shift * (float(target.scale or 1) / float(source.scale or 1))
+    """The weight scale with which TFLite's scale_in · scale / scale_out is multiplier / 2^shift, ties considered."""
+    return ratio_for_float(multiplier, shift) * (float(target.scale or 1) / float(source.scale or 1))
 
 
 _KINDS: dict[type, Callable[..., None]] = {

@@ -214,7 +214,8 @@ class _Reader:
             largest = 30 if op.binary else 46
         elif op.kind in ("average_pool", "add"):
             largest = 30
-        _require(op.shift <= largest, "FB_ERR_SHIFT", f"{op.name}: shift {op.shift}, at most {largest}")
+        bounds = (1, largest) if largest else (0, 0)
+        _require(bounds[0] <= op.shift <= bounds[1], "FB_ERR_SHIFT", f"{op.name}: shift {op.shift}, allowed {bounds}")
         chunked = op.binary and op.kernel == (3, 3) and self.tensors[op.inputs[0]].channels % 16 == 0
         _require(not op.chunks or chunked, "FB_ERR_FLAGS", f"{op.name}: layout chunks needs 3×3 and 16·n channels")
 

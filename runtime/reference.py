@@ -49,8 +49,9 @@ def signs(op: Operation, channels: int) -> Array:
 
 
 def _saturate(product: Array, shift: int, target: Tensor, relu: bool) -> Array:
+    size = (np.abs(product) + (1 << shift >> 1)) >> shift  # nearest, ties away from zero
     low = max(-128, target.zero_point) if relu else -128
-    return np.clip(((product + (1 << shift >> 1)) >> shift) + target.zero_point, low, 127).astype(np.int8)
+    return np.clip(np.where(product < 0, -size, size) + target.zero_point, low, 127).astype(np.int8)
 
 
 def _taps(op: Operation, x: Array, outside: int, target: Tensor) -> list[Array]:

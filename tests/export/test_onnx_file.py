@@ -48,11 +48,6 @@ NETS: dict[str, tuple[float, tuple[int, int, int]]] = {
     "resnet8": (1.5625, (13, 10, 3)),
     "vgg-small": (0.8, (8, 13, 1)),
 }
-# Steps of the output, of 255, that a whole net may be apart from the oracle. An operation is at most 1 apart, at 2 of
-# 100,000 values, but what follows adds up such steps: a net of 55 layers of random signs passes them on undamped.
-# Measured: 4 steps for wrn-56-2, 3 for vgg9 without optimization, 2 or less elsewhere; 92 % of outputs equal or more
-# (94 % optimized).
-STEPS = {"resnet56": 6, "wrn-56-2": 6}
 
 
 @dataclass
@@ -148,18 +143,18 @@ def test_int8_operations_are_at_most_one_step_from_the_oracle(name: str, optimiz
         apart = np.abs(values[op.output].astype(int) - expected)
         assert apart.max() <= 1, op.name
         differ, total = differ + np.count_nonzero(apart), total + apart.size
-    assert differ / total <= 1e-4
+    # Without fusing, onnxruntime sums up float32: values that lie on a tie may then fall to either side.
+    assert differ / total <= (1e-5 if optimized else 1e-3)
 
 
-@pytest.mark.parametrize("optimized", [True, False])
 @pytest.mark.parametrize("name", NETS)
-def test_int8_net_is_few_steps_from_the_oracle_and_names_the_same_class(name: str, optimized: bool) -> None:
+def test_int8_net_is_few_steps_from_the_oracle_and_names_the_same_class(name: str) -> None:
     n = net(name)
     scale, expected = n.quantized.tensors[n.quantized.output].scale, oracle.logits(n.quantized, n.images)
-    found = run(onnx_model(n.quantized), n.images, optimized)
+    found = run(onnx_model(n.quantized), n.images)
     apart = np.abs(np.round((found - expected) / scale))
-    assert apart.max() <= STEPS.get(name, 3)
-    assert (apart == 0).mean() >= 0.85
+    assert apart.max() <= 8  # one step early in an untrained, deep net grows
+    assert (apart == 0).mean() >= 0.9
     assert (found.argmax(1) == expected.argmax(1)).mean() >= 0.96  # one of 32 may be a draw
 
 
@@ -298,8 +293,9 @@ def test_names_that_the_file_uses_itself_do_not_collide() -> None:
 
 
 @pytest.mark.parametrize("multiplier", [2**14, 3 * 2**12, 41 * 2**11])
-def test_ties_after_a_relu_round_up_as_on_the_device(multiplier: int) -> None:
-    graph = chain((4, 64, 1), conv("conv", "input", np.ones((1, 1, 1, 1), np.int8), relu=True))
+@pytest.mark.parametrize("relu", [True, False])
+def test_ties_go_away_from_zero_as_on_the_device(multiplier: int, relu: bool) -> None:
+    graph = chain((4, 64, 1), conv("conv", "input", np.ones((1, 1, 1, 1), np.int8), relu=relu))
     values = np.arange(-128, 128).reshape(1, 4, 64, 1).astype(np.int8)
     graph = quantize_graph(graph, calibrate(graph, values / 128), (1 / 128, 0))
     (layer,) = graph.weighted()

@@ -37,7 +37,7 @@ from flipbit.export.graph import (
     Relu,
     Tensor,
 )
-from flipbit.export.quantize import quantize_graph
+from flipbit.export.quantize import quantize_graph, ratio_for_float
 from flipbit.export.tflite_file import MAGNITUDE, tflite_bytes, write_tflite
 from flipbit.export.tflite_load import fold_tflite, load_tflite
 from flipbit.train.settings import NETWORK_NAMES
@@ -380,7 +380,7 @@ def test_weight_scales_are_those_of_the_devices_multipliers() -> None:
         assert op.requantize is not None
         source, target = graph.tensors[op.inputs[0]], graph.tensors[op.output]
         assert source.scale and target.scale
-        exact = op.requantize.multiplier / 2.0**op.requantize.shift * target.scale / source.scale
+        exact = ratio_for_float(op.requantize.multiplier, op.requantize.shift) * target.scale / source.scale
         magnitude = MAGNITUDE if op.binary else 1
         np.testing.assert_array_equal(weight_scales(graph, op.name), np.float32(exact / magnitude))
 
