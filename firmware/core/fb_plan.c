@@ -1,0 +1,174 @@
+#include "fb_plan.h"
+
+void fb_walk_start(fb_walk *walk, const fb_model *model) {
+    walk->model = model;
+    walk->op = 0;
+    walk->count = 0;
+}
+
+/* Whether an operation after `op` reads `tensor`. */
+static bool read_later(const fb_model *model, unsigned op, unsigned tensor) {
+    const uint8_t *p = model->image + FB_HEADER_SIZE + FB_TENSOR_SIZE * (size_t)model->tensors;
+    unsigned i;
+    for (i = op + 1, p += FB_OP_SIZE * (size_t)i; i < model->ops; i++, p += FB_OP_SIZE) {
+        if (fb_u16(p + 2) == tensor || fb_u16(p + 4) == tensor) return true;
+    }
+    return false;
+}
+
+static bool outside(const fb_model *model, unsigned tensor) {
+    return tensor == model->input || tensor == model->output;
+}
+
+static fb_block find(const fb_walk *walk, unsigned tensor) {
+    fb_block none = {FB_OUTSIDE, 0, 0, false};
+    unsigned i;
+    none.tensor = (uint16_t)tensor;
+    for (i = 0; i < walk->count; i++) {
+        if (walk->blocks[i].tensor == tensor) return walk->blocks[i];
+    }
+    return none;
+}
+
+static uint32_t extent(const fb_walk *walk, bool top) {
+    uint32_t most = 0;
+    unsigned i;
+    for (i = 0; i < walk->count; i++) {
+        const fb_block *b = &walk->blocks[i];
+        uint32_t end = fb_sum(b->offset, b->size);
+        if (b->top == top && end > most) most = end;
+    }
+    return most;
+}
+
+/* The lowest offset at an end of the arena where `size` bytes are free: 0 or behind a block. */
+static uint32_t first_fit(const fb_walk *walk, bool top, uint32_t size) {
+    uint32_t best = extent(walk, top);
+    unsigned i, j;
+    for (i = 0; i <= walk->count; i++) {
+        const fb_block *before = i < walk->count ? &walk->blocks[i] : NULL;
+        uint32_t start = before ? fb_sum(before->offset, before->size) : 0;
+        bool is_free = !before || before->top == top;
+        for (j = 0; is_free && j < walk->count; j++) {
+            const fb_block *b = &walk->blocks[j];
+            is_free = b->top != top || start >= fb_sum(b->offset, b->size) || b->offset >= fb_sum(start, size);
+        }
+        if (is_free && start < best) best = start;
+    }
+    return best;
+}
+
+static void drop(fb_walk *walk, unsigned tensor) {
+    unsigned i;
+    for (i = 0; i < walk->count; i++) {
+        if (walk->blocks[i].tensor == tensor) walk->blocks[i--] = walk->blocks[--walk->count];
+    }
+}
+
+/* The input whose place the output may take: one that is in the arena and that nobody reads any more. */
+static const fb_block *reusable(const fb_walk *walk, const fb_layer *layer, const fb_places *places) {
+    bool elementwise = layer->kind == FB_ADD || layer->kind == FB_RELU || layer->kind == FB_FLATTEN;
+    if (!elementwise || outside(walk->model, layer->output)) return NULL;
+    if (places->in.offset != FB_OUTSIDE && !read_later(walk->model, walk->op, layer->input)) return &places->in;
+    if (layer->kind == FB_ADD && places->in2.offset != FB_OUTSIDE &&
+        !read_later(walk->model, walk->op, layer->input2)) {
+        return &places->in2;
+    }
+    return NULL;
+}
+
+fb_status fb_walk_next(fb_walk *walk, fb_layer *layer, fb_places *places) {
+    const fb_model *model = walk->model;
+    const fb_block *old;
+    fb_layer_decode(model, walk->op, layer);
+    places->in = find(walk, layer->input);
+    places->in2 = find(walk, layer->kind == FB_ADD ? layer->input2 : layer->input);
+    places->out = find(walk, layer->output); /* outside, so far */
+    old = reusable(walk, layer, places);
+    places->in_place = old != NULL;
+    if (old) {
+        places->out = *old;
+        places->out.tensor = layer->output;
+        drop(walk, old->tensor);
+        walk->blocks[walk->count++] = places->out;
+    } else if (!outside(model, layer->output)) {
+        if (walk->count == FB_MAX_LIVE) return FB_ERR_LIVE;
+        places->out.top = places->in.offset != FB_OUTSIDE && !places->in.top;
+        places->out.size = fb_aligned(layer->out.size);
+        places->out.offset = first_fit(walk, places->out.top, places->out.size);
+        walk->blocks[walk->count++] = places->out;
+    }
+    places->bottom = extent(walk, false);
+    places->top = extent(walk, true);
+    if (!read_later(model, walk->op, layer->input)) drop(walk, layer->input);
+    if (layer->kind == FB_ADD && !read_later(model, walk->op, layer->input2)) drop(walk, layer->input2);
+    if (!read_later(model, walk->op, layer->output)) drop(walk, layer->output);
+    walk->op++;
+    return FB_OK;
+}
+
+const fb_kernel *fb_choose(const fb_layer *layer, uint32_t room, uint32_t *scratch) {
+    const fb_kernel *k;
+    for (k = fb_kernels_of(layer); k->name; k++) {
+        *scratch = k->scratch(layer);
+        if (*scratch != FB_NOT_FOR_THIS && *scratch <= room) return k;
+    }
+    return NULL;
+}
+
+static uint32_t least_scratch(const fb_layer *layer) {
+    const fb_kernel *k;
+    uint32_t least = FB_NOT_FOR_THIS;
+    for (k = fb_kernels_of(layer); k->name; k++) {
+        uint32_t scratch = k->scratch(layer);
+        if (scratch < least) least = scratch;
+    }
+    return least;
+}
+
+static size_t arena_for(const fb_model *model, bool least) {
+    fb_walk walk;
+    fb_layer layer;
+    fb_places places;
+    uint32_t most = 0, scratch = 0;
+    fb_walk_start(&walk, model);
+    while (walk.op < model->ops) {
+        if (fb_walk_next(&walk, &layer, &places) != FB_OK) return 0;
+        if (least) {
+            scratch = least_scratch(&layer);
+        } else {
+            fb_choose(&layer, FB_NOT_FOR_THIS, &scratch);
+        }
+        scratch = fb_sum(fb_aligned(scratch), fb_sum(places.bottom, places.top));
+        if (scratch > most) most = scratch;
+    }
+    return most ? most : FB_ALIGN; /* never 0: that says it cannot run */
+}
+
+size_t fb_arena_size(const fb_model *model) { return arena_for(model, false); }
+
+size_t fb_arena_least(const fb_model *model) { return arena_for(model, true); }
+
+fb_status fb_plan_layer(const fb_model *model, size_t arena_size, unsigned op, fb_layer_plan *plan) {
+    fb_walk walk;
+    fb_layer layer;
+    fb_places places;
+    const fb_kernel *kernel;
+    uint32_t size = arena_size > UINT32_MAX ? UINT32_MAX : (uint32_t)arena_size;
+    if (!model || !plan || op >= model->ops) return FB_ERR_ARGUMENT;
+    fb_walk_start(&walk, model);
+    do {
+        fb_status status = fb_walk_next(&walk, &layer, &places);
+        if (status != FB_OK) return status;
+    } while (walk.op <= op);
+    size &= ~(uint32_t)(FB_ALIGN - 1);
+    plan->live = fb_sum(places.bottom, places.top);
+    plan->kernel = "";
+    plan->scratch = 0;
+    if (plan->live > size) return FB_ERR_ARENA;
+    if (layer.kind == FB_FLATTEN && places.in_place) return FB_OK;
+    kernel = fb_choose(&layer, size - plan->live, &plan->scratch);
+    if (!kernel) return FB_ERR_ARENA;
+    plan->kernel = kernel->name;
+    return FB_OK;
+}

@@ -1,0 +1,42 @@
+"""Compiles the C core into the runtime. What is said in pyproject.toml is not repeated here.
+
+The library is plain C without Python's headers, loaded with ctypes: one file serves every Python version, and it can be
+cross-compiled by any C compiler (CC).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+try:
+    from setuptools.command.bdist_wheel import bdist_wheel
+except ImportError:  # setuptools before 70.1
+    from wheel.bdist_wheel import bdist_wheel
+
+CORE = Path("firmware/core")
+
+
+class BuildCore(build_ext):
+    """Names the library _core.so, without the tag of a Python version."""
+
+    def get_ext_filename(self, fullname: str) -> str:
+        return fullname.replace(".", "/") + ".so"
+
+
+class CoreWheel(bdist_wheel):
+    """A wheel for any Python 3 on one platform."""
+
+    def get_tag(self) -> tuple[str, str, str]:
+        return "py3", "none", super().get_tag()[2]
+
+
+core = Extension(
+    "flipbit.runtime._core",
+    sources=sorted(str(path) for path in CORE.rglob("*.c")),
+    depends=sorted(str(path) for path in CORE.rglob("*.h")),
+    extra_compile_args=["-std=c99", "-O3", "-Wall", "-Wextra", "-fvisibility=default"],
+)
+setup(ext_modules=[core], cmdclass={"build_ext": BuildCore, "bdist_wheel": CoreWheel})
