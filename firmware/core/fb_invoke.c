@@ -3,9 +3,7 @@
 #include "fb_plan.h"
 
 static int8_t *place(const fb_block *block, uint8_t *arena, uint32_t size, uint8_t *outside) {
-    uint8_t *p = outside;
-    if (block->offset != FB_OUTSIDE) p = arena + (block->top ? size - block->offset - block->size : block->offset);
-    return (int8_t *)p;
+    return (int8_t *)(block->offset == FB_OUTSIDE ? outside : fb_block_address(block, arena, size));
 }
 
 /* The caller's buffer for a tensor that is not in the arena. Inputs are only read. */

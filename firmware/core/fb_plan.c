@@ -3,7 +3,7 @@
 void fb_walk_start(fb_walk *walk, const fb_model *model) {
     walk->model = model;
     walk->op = 0;
-    walk->count = 0;
+    walk->live.count = 0;
 }
 
 /* Whether an operation after `op` reads `tensor`. */
@@ -18,51 +18,6 @@ static bool read_later(const fb_model *model, unsigned op, unsigned tensor) {
 
 static bool outside(const fb_model *model, unsigned tensor) {
     return tensor == model->input || tensor == model->output;
-}
-
-static fb_block find(const fb_walk *walk, unsigned tensor) {
-    fb_block none = {FB_OUTSIDE, 0, 0, false};
-    unsigned i;
-    none.tensor = (uint16_t)tensor;
-    for (i = 0; i < walk->count; i++) {
-        if (walk->blocks[i].tensor == tensor) return walk->blocks[i];
-    }
-    return none;
-}
-
-static uint32_t extent(const fb_walk *walk, bool top) {
-    uint32_t most = 0;
-    unsigned i;
-    for (i = 0; i < walk->count; i++) {
-        const fb_block *b = &walk->blocks[i];
-        uint32_t end = fb_sum(b->offset, b->size);
-        if (b->top == top && end > most) most = end;
-    }
-    return most;
-}
-
-/* The lowest offset at an end of the arena where `size` bytes are free: 0 or behind a block. */
-static uint32_t first_fit(const fb_walk *walk, bool top, uint32_t size) {
-    uint32_t best = extent(walk, top);
-    unsigned i, j;
-    for (i = 0; i <= walk->count; i++) {
-        const fb_block *before = i < walk->count ? &walk->blocks[i] : NULL;
-        uint32_t start = before ? fb_sum(before->offset, before->size) : 0;
-        bool is_free = !before || before->top == top;
-        for (j = 0; is_free && j < walk->count; j++) {
-            const fb_block *b = &walk->blocks[j];
-            is_free = b->top != top || start >= fb_sum(b->offset, b->size) || b->offset >= fb_sum(start, size);
-        }
-        if (is_free && start < best) best = start;
-    }
-    return best;
-}
-
-static void drop(fb_walk *walk, unsigned tensor) {
-    unsigned i;
-    for (i = 0; i < walk->count; i++) {
-        if (walk->blocks[i].tensor == tensor) walk->blocks[i--] = walk->blocks[--walk->count];
-    }
 }
 
 /* The input whose place the output may take: one that is in the arena and that nobody reads any more. */
@@ -81,28 +36,25 @@ fb_status fb_walk_next(fb_walk *walk, fb_layer *layer, fb_places *places) {
     const fb_model *model = walk->model;
     const fb_block *old;
     fb_layer_decode(model, walk->op, layer);
-    places->in = find(walk, layer->input);
-    places->in2 = find(walk, layer->kind == FB_ADD ? layer->input2 : layer->input);
-    places->out = find(walk, layer->output); /* outside, so far */
+    places->in = fb_blocks_find(&walk->live, layer->input);
+    places->in2 = fb_blocks_find(&walk->live, layer->kind == FB_ADD ? layer->input2 : layer->input);
+    places->out = fb_blocks_find(&walk->live, layer->output); /* outside, so far */
     old = reusable(walk, layer, places);
     places->in_place = old != NULL;
     if (old) {
-        places->out = *old;
-        places->out.tensor = layer->output;
-        drop(walk, old->tensor);
-        walk->blocks[walk->count++] = places->out;
+        places->out = fb_blocks_rename(&walk->live, old->tensor, layer->output);
     } else if (!outside(model, layer->output)) {
-        if (walk->count == FB_MAX_LIVE) return FB_ERR_LIVE;
-        places->out.top = places->in.offset != FB_OUTSIDE && !places->in.top;
-        places->out.size = fb_aligned(layer->out.size);
-        places->out.offset = first_fit(walk, places->out.top, places->out.size);
-        walk->blocks[walk->count++] = places->out;
+        bool top = places->in.offset != FB_OUTSIDE && !places->in.top;
+        fb_status status = fb_blocks_place(&walk->live, layer->output, layer->out.size, top, &places->out);
+        if (status != FB_OK) return status;
     }
-    places->bottom = extent(walk, false);
-    places->top = extent(walk, true);
-    if (!read_later(model, walk->op, layer->input)) drop(walk, layer->input);
-    if (layer->kind == FB_ADD && !read_later(model, walk->op, layer->input2)) drop(walk, layer->input2);
-    if (!read_later(model, walk->op, layer->output)) drop(walk, layer->output);
+    places->bottom = fb_blocks_extent(&walk->live, false);
+    places->top = fb_blocks_extent(&walk->live, true);
+    if (!read_later(model, walk->op, layer->input)) fb_blocks_drop(&walk->live, layer->input);
+    if (layer->kind == FB_ADD && !read_later(model, walk->op, layer->input2)) {
+        fb_blocks_drop(&walk->live, layer->input2);
+    }
+    if (!read_later(model, walk->op, layer->output)) fb_blocks_drop(&walk->live, layer->output);
     walk->op++;
     return FB_OK;
 }

@@ -13,18 +13,13 @@
 #ifndef FB_PLAN_H
 #define FB_PLAN_H
 
+#include "fb_blocks.h"
 #include "fb_kernels.h"
-
-typedef struct fb_block {
-    uint32_t offset, size; /* from the block's end of the arena */
-    uint16_t tensor;
-    bool top;
-} fb_block;
 
 typedef struct fb_walk {
     const fb_model *model;
-    unsigned op, count; /* next operation; blocks */
-    fb_block blocks[FB_MAX_LIVE];
+    unsigned op; /* the next one */
+    fb_blocks live;
 } fb_walk;
 
 /* Where the tensors of an operation are. A block of FB_OUTSIDE is the caller's input or output. */
@@ -34,8 +29,6 @@ typedef struct fb_places {
     uint32_t bottom; /* bytes in use at each end while it runs */
     uint32_t top;
 } fb_places;
-
-#define FB_OUTSIDE UINT32_MAX
 
 void fb_walk_start(fb_walk *walk, const fb_model *model);
 
