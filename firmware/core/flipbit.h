@@ -64,6 +64,13 @@ typedef enum fb_status {
     FB_ERR_LIVE,     /* more than FB_MAX_LIVE activations at a time */
     FB_ERR_ARENA,    /* the arena is too small: see fb_arena_least */
     FB_ERR_ARGUMENT, /* a null pointer, an index out of range */
+    FB_ERR_FLASH,    /* a place in flash is worn: what was written or erased reads back wrong */
+    FB_ERR_FULL,     /* longer than what a slot in flash holds */
+    FB_ERR_EMPTY,    /* nothing was saved yet */
+    FB_ERR_OWNER,    /* what was saved belongs to another model, or is of another kind */
+    FB_ERR_ORDER,    /* a call before the one that must precede it */
+    FB_ERR_STATE,    /* a learner's state is damaged, or belongs to another net or configuration */
+    FB_MORE,         /* not an error: a step of learning needs another pass over its samples */
     FB_STATUS_COUNT
 } fb_status;
 

@@ -1,0 +1,359 @@
+/* The backward pass. Gradients of tensors lie in the work part of the arena as fb_blocks, each from the last operation
+ * that reads its tensor to the one that wrote it. */
+#include <string.h>
+
+#include "fb_learn.h"
+#include "fb_plan.h"
+
+typedef struct backward {
+    fb_train *train;
+    fb_state state;
+    fb_blocks blocks;
+    uint8_t *work;
+    uint32_t size;
+    bool dry, fast, calibrate;
+    uint32_t peak;
+} backward;
+
+#define TEMPORARY 0xFFFEu /* no tensor's index */
+
+void fb_mark_active(fb_train *train) {
+    fb_layer layer;
+    unsigned op;
+    memset(train->pass.active, 0, sizeof train->pass.active);
+    for (op = 0; op < train->model.ops; op++) {
+        bool trained;
+        fb_layer_decode(&train->model, op, &layer);
+        trained = op >= train->pass.low_op && fb_trains(&train->config, op, &layer);
+        if (trained || fb_active(train, layer.input) || (layer.kind == FB_ADD && fb_active(train, layer.input2))) {
+            train->pass.active[layer.output / 8] |= (uint8_t)(1u << layer.output % 8);
+        }
+    }
+}
+
+static int8_t *address(const backward *b, const fb_block *block) {
+    return (int8_t *)fb_block_address(block, b->work, b->size);
+}
+
+/* Note how much is in use, with `scratch` bytes more. */
+static void note(backward *b, uint32_t scratch) {
+    uint32_t use = fb_sum(fb_blocks_extent(&b->blocks, false), fb_blocks_extent(&b->blocks, true));
+    use = fb_sum(use, fb_aligned(scratch));
+    if (use > b->peak) b->peak = use;
+}
+
+/* v · factor / 2^shift to the nearest; |v| ≤ 127, factor below 2^22. */
+static int32_t rescale(int32_t v, int32_t factor, int32_t shift) {
+    int32_t product = v * factor;
+    if (shift > 30) return 0;
+    if (shift > 0) return (product + ((int32_t)1 << (shift - 1)) + (product >> 31)) >> shift;
+    if (product > 127 || product < -127 || shift < -16) return product > 0 ? 128 : product < 0 ? -128 : 0;
+    return product * ((int32_t)1 << -shift);
+}
+
+static int8_t clipped(int32_t v) { return (int8_t)(v > 127 ? 127 : v < -127 ? -127 : v); }
+
+static void count(fb_count *counts, int32_t v) {
+    if (v < 0) v = -v;
+    counts->large += v >= 64;
+    counts->saturated += v >= 127;
+}
+
+/* Of `n` gradients, so many may be cut off. */
+static bool too_many(uint32_t saturated, uint32_t n) { return saturated > n >> 10; }
+
+static void count_all(fb_count *counts, const int8_t *values, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++) count(counts, values[i]);
+}
+
+/* Gradients of plane `o` of a tensor, multiplied by a factor of its own. */
+typedef struct factors {
+    const int32_t *wide; /* int8 layers: the 15 leading bits are used */
+    const int16_t *narrow;
+    int32_t one; /* others */
+} factors;
+
+static int32_t factor_of(const factors *f, uint32_t o) {
+    return f->narrow ? f->narrow[o] : f->wide ? f->wide[o] >> 16 : f->one;
+}
+
+/* to = from · factor / 2^shift, where the mask lets it pass; added to what is there if `join`. Returns how many are cut
+ * off. Without `to`, only counts. */
+static uint32_t scale_planes(const int8_t *from, int8_t *to, const fb_tensor *shape, const factors *f, int32_t shift,
+                             const uint8_t *mask, bool join, const int8_t *there, fb_count *counts) {
+    uint32_t plane = (uint32_t)shape->height * shape->width, i = 0, cut = 0;
+    for (uint32_t o = 0; o < shape->channels; o++) {
+        int32_t factor = factor_of(f, o);
+        for (uint32_t end = i + plane; i < end; i++) {
+            bool pass = !mask || (mask[i / 8] >> i % 8 & 1);
+            int32_t v = pass ? rescale(from[i], factor, shift) : 0;
+            if (join) v += there[i];
+            if (v > 127 || v < -127) cut++;
+            if (to) {
+                to[i] = clipped(v);
+                count(counts, to[i]);
+            }
+        }
+    }
+    return cut;
+}
+
+/* Halve the gradient that is already there: its exponent falls by one. */
+static void halve(int8_t *values, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++) values[i] = (int8_t)rescale(values[i], 1, 1);
+}
+
+/* Scale into a tensor, whose exponent falls while calibrating until few gradients are cut off. `base` is the shift at
+ * an exponent of 0. */
+static void scale_into(backward *b, const int8_t *from, int8_t *to, const fb_tensor *shape, const factors *f,
+                       int32_t base, const uint8_t *mask, bool join, int8_t *exponent, fb_count *counts) {
+    if (b->calibrate) {
+        while (*exponent > -FB_EXPONENT_MAX &&
+               too_many(scale_planes(from, NULL, shape, f, base - *exponent, mask, join, to, counts), shape->size)) {
+            if (join) halve(to, shape->size);
+            --*exponent;
+        }
+    }
+    scale_planes(from, to, shape, f, base - *exponent, mask, join, to, counts);
+}
+
+static fb_status loss(backward *b, const int8_t *scores, unsigned label) {
+    fb_tensor out = fb_model_tensor(&b->train->model, b->train->model.output);
+    fb_block block;
+    fb_status status = fb_blocks_place(&b->blocks, b->train->model.output, out.size, false, &block);
+    if (status != FB_OK) return status;
+    note(b, 0);
+    if (!b->dry) {
+        b->state.exponent[b->train->model.output] = 7; /* 127 is 1 */
+        fb_softmax_gradient(scores, out.size, out.scale_bits, label, address(b, &block));
+    }
+    return FB_OK;
+}
+
+/* Gradients of a layer's weights and biases, for its filters in this pass. */
+static void accumulate(backward *b, unsigned op, const fb_layer *layer, const int8_t *h, const int8_t *input) {
+    fb_train *train = b->train;
+    uint32_t plane = (uint32_t)layer->out.height * layer->out.width;
+    unsigned first, end;
+    int32_t *sums = (int32_t *)(void *)(train->arena + train->pass.sums) + fb_sums_of(train, op, &first, &end);
+    bool bits = fb_trains_bits(&train->config, op, layer);
+    uint64_t largest = (uint64_t)plane * 128 * 255 * train->samples;
+    unsigned shift = 0;
+    const int8_t *in = input;
+    while (largest >> shift > INT32_MAX) shift++;
+    if (bits && layer->input != train->model.input) {
+        in = (const int8_t *)(train->arena + train->pass.saved + fb_saved_input(train, op));
+    }
+    for (unsigned o = first; o < end; o++) {
+        const int8_t *grad = h + (size_t)o * plane;
+        if (bits) {
+            fb_grad_weights(layer, grad, in, shift, sums);
+            sums += layer->inputs;
+        }
+        if (fb_trains_bias(&train->config, op, layer)) {
+            for (uint32_t i = 0; i < plane; i++) *sums += grad[i];
+            sums++;
+        }
+    }
+}
+
+static void input_gradient(backward *b, const fb_layer *layer, const int8_t *h, fb_block *to, int8_t sum_exponent,
+                           int8_t *exponent, uint8_t *scratch, uint32_t room, int8_t *there, fb_count *counts) {
+    int8_t *out = address(b, to);
+    fb_count found;
+    for (;;) {
+        int32_t shift = sum_exponent - *exponent;
+        if (shift < 1) { /* only when calibrating: afterwards exponents are settled */
+            if (there) halve(there, layer->in.size);
+            --*exponent;
+            continue;
+        }
+        fb_grad_input(layer, h, out, shift > 30 ? 30u : (unsigned)shift, scratch, room);
+        found.large = found.saturated = 0;
+        count_all(&found, out, layer->in.size);
+        if (!b->calibrate || !too_many(found.saturated, layer->in.size) || *exponent <= -FB_EXPONENT_MAX) break;
+        if (there) halve(there, layer->in.size);
+        --*exponent;
+    }
+    if (there) {
+        factors one = {NULL, NULL, 1};
+        scale_into(b, out, there, &layer->in, &one, *exponent, NULL, true, exponent, counts);
+    } else {
+        counts->large += found.large;
+        counts->saturated += found.saturated;
+    }
+}
+
+static fb_status weighted(backward *b, unsigned op, const fb_layer *layer, const int8_t *input) {
+    fb_train *train = b->train;
+    fb_block grad = fb_blocks_find(&b->blocks, layer->output), there, to;
+    uint32_t scratch;
+    fb_status status;
+    int8_t *h = NULL;
+    if (!b->dry) {
+        factors f = {layer->mult_int8, layer->mult, 0};
+        int8_t *exponent = &b->state.sum_exponent[op];
+        fb_count *counts = fb_counts(train) + train->model.tensors + op;
+        int32_t base = layer->shift - (layer->mult ? 0 : 16) + b->state.exponent[layer->output];
+        const uint8_t *mask = train->arena + train->pass.saved + fb_saved_mask(train, op);
+        h = address(b, &grad);
+        scale_into(b, h, h, &layer->out, &f, base, mask, false, exponent, counts);
+        if (!b->calibrate && op <= train->pass.high_op) accumulate(b, op, layer, h, input);
+    }
+    if (!fb_active(train, layer->input)) {
+        fb_blocks_drop(&b->blocks, layer->output);
+        return FB_OK;
+    }
+    there = fb_blocks_find(&b->blocks, layer->input);
+    status = fb_blocks_place(&b->blocks, there.offset == FB_OUTSIDE ? layer->input : TEMPORARY, layer->in.size,
+                             !grad.top, &to);
+    if (status != FB_OK) return status;
+    scratch = b->fast ? fb_grad_input_scratch(layer) : 0;
+    note(b, scratch);
+    if (!b->dry) {
+        uint32_t bottom = fb_blocks_extent(&b->blocks, false), top = fb_blocks_extent(&b->blocks, true);
+        input_gradient(b, layer, h, &to, b->state.sum_exponent[op], &b->state.exponent[layer->input], b->work + bottom,
+                       b->size - bottom - top, there.offset == FB_OUTSIDE ? NULL : address(b, &there),
+                       fb_counts(train) + layer->input);
+    }
+    fb_blocks_drop(&b->blocks, TEMPORARY);
+    fb_blocks_drop(&b->blocks, layer->output);
+    return FB_OK;
+}
+
+/* One input of an operation that works value by value. The last one may take the place of the output's gradient. */
+static fb_status elementwise(backward *b, unsigned op, const fb_layer *layer, unsigned tensor, int32_t factor,
+                             int32_t shift, bool last) {
+    fb_train *train = b->train;
+    fb_block grad = fb_blocks_find(&b->blocks, layer->output), there = fb_blocks_find(&b->blocks, tensor), to = there;
+    bool join = there.offset != FB_OUTSIDE, in_place = !join && last;
+    if (in_place) {
+        to = grad;
+    } else if (!join) {
+        fb_status status = fb_blocks_place(&b->blocks, tensor, layer->out.size, !grad.top, &to);
+        if (status != FB_OK) return status;
+    }
+    note(b, 0);
+    if (!b->dry) {
+        factors f = {NULL, NULL, factor};
+        const uint8_t *mask = fb_masked(layer) ? train->arena + train->pass.saved + fb_saved_mask(train, op) : NULL;
+        scale_into(b, address(b, &grad), address(b, &to), &layer->out, &f, shift + b->state.exponent[layer->output],
+                   mask, join, &b->state.exponent[tensor], &fb_counts(train)[tensor]);
+    }
+    if (in_place) {
+        fb_blocks_rename(&b->blocks, layer->output, tensor);
+    } else if (last) {
+        fb_blocks_drop(&b->blocks, layer->output);
+    }
+    return FB_OK;
+}
+
+static fb_status addition(backward *b, unsigned op, const fb_layer *layer) {
+    bool first = fb_active(b->train, layer->input), second = fb_active(b->train, layer->input2);
+    fb_status status = FB_OK;
+    if (first) {
+        status = elementwise(b, op, layer, layer->input, (int32_t)layer->factor[0], layer->shift, !second);
+    }
+    if (status == FB_OK && second) {
+        status = elementwise(b, op, layer, layer->input2, (int32_t)layer->factor[1], layer->shift, true);
+    }
+    return status;
+}
+
+/* Where a window's gradient goes: to all of it (averages), to the largest (max pooling), or to one corner (shortcut).
+ */
+static void spread(const backward *b, unsigned op, const fb_layer *layer, const int8_t *grad, int8_t *out) {
+    const fb_train *train = b->train;
+    const uint8_t *choice = train->arena + train->pass.saved + fb_saved_mask(train, op);
+    uint32_t w = layer->in.width;
+    memset(out, 0, layer->in.size);
+    for (uint32_t c = 0; c < layer->in.channels; c++, out += (size_t)layer->in.height * w) {
+        for (uint32_t y = 0; y < layer->out.height; y++) {
+            for (uint32_t x = 0; x < layer->out.width; x++) {
+                int32_t v = *grad++;
+                int32_t top = (int32_t)(y * layer->stride_h) - layer->pad_top;
+                int32_t left = (int32_t)(x * layer->stride_w) - layer->pad_left;
+                if (layer->kind == FB_AVERAGE_POOL) {
+                    for (int32_t i = 0; i < layer->kernel_h * layer->kernel_w; i++) {
+                        int8_t *p = out + (top + i / layer->kernel_w) * (int32_t)w + left + i % layer->kernel_w;
+                        *p = clipped(*p + v);
+                    }
+                    continue;
+                }
+                if (layer->kind == FB_MAX_POOL) {
+                    top += *choice / layer->kernel_w;
+                    left += *choice++ % layer->kernel_w;
+                }
+                out[top * (int32_t)w + left] = clipped(out[top * (int32_t)w + left] + v);
+            }
+        }
+    }
+}
+
+/* Pooling and shortcuts: scale the output's gradient in place, then spread it over the input's. */
+static fb_status window(backward *b, unsigned op, const fb_layer *layer) {
+    fb_train *train = b->train;
+    fb_block grad = fb_blocks_find(&b->blocks, layer->output), there = fb_blocks_find(&b->blocks, layer->input), to;
+    bool join = there.offset != FB_OUTSIDE, average = layer->kind == FB_AVERAGE_POOL;
+    fb_status status = fb_blocks_place(&b->blocks, join ? TEMPORARY : layer->input, layer->in.size, !grad.top, &to);
+    if (status != FB_OK) return status;
+    note(b, 0);
+    if (!b->dry) {
+        factors f = {NULL, NULL, average ? (int32_t)layer->factor[0] : 1};
+        int8_t *exponent = &b->state.exponent[layer->input], *values = address(b, &grad);
+        fb_count *counts = &fb_counts(train)[layer->input], ignored = {0, 0};
+        int32_t base = layer->shift + b->state.exponent[layer->output];
+        if (b->calibrate && !join) { /* the tensor's exponent is free to be what suits */
+            while (*exponent > -FB_EXPONENT_MAX &&
+                   too_many(scale_planes(values, NULL, &layer->out, &f, base - *exponent, NULL, false, NULL, counts),
+                            layer->out.size)) {
+                --*exponent;
+            }
+        }
+        scale_planes(values, values, &layer->out, &f, base - *exponent, NULL, false, NULL, &ignored);
+        spread(b, op, layer, values, address(b, &to));
+        if (join) {
+            factors one = {NULL, NULL, 1};
+            scale_into(b, address(b, &to), address(b, &there), &layer->in, &one, *exponent, NULL, true, exponent,
+                       counts);
+        } else {
+            count_all(counts, address(b, &to), layer->in.size);
+        }
+    }
+    fb_blocks_drop(&b->blocks, TEMPORARY);
+    fb_blocks_drop(&b->blocks, layer->output);
+    return FB_OK;
+}
+
+fb_status fb_backward(fb_train *train, const int8_t *input, const int8_t *scores, unsigned label, uint32_t *peak,
+                      bool fast) {
+    backward b;
+    fb_status status;
+    memset(&b, 0, sizeof b);
+    b.train = train;
+    b.dry = peak != NULL;
+    b.fast = fast;
+    if (!b.dry) {
+        b.state = fb_state_at(&train->model, &train->config, train->state);
+        b.calibrate = b.state.head->phase == FB_CALIBRATE;
+        b.work = train->arena + train->pass.work;
+        b.size = (train->arena_size - train->pass.work) & ~(uint32_t)(FB_ALIGN - 1);
+    }
+    status = loss(&b, scores, label);
+    for (unsigned op = train->model.ops; status == FB_OK && op-- > train->pass.low_op;) {
+        fb_layer layer;
+        fb_layer_decode(&train->model, op, &layer);
+        if (!fb_active(train, layer.output) || fb_blocks_find(&b.blocks, layer.output).offset == FB_OUTSIDE) continue;
+        if (fb_weighted(&layer)) {
+            status = weighted(&b, op, &layer, input);
+        } else if (layer.kind == FB_ADD) {
+            status = addition(&b, op, &layer);
+        } else if (layer.kind == FB_RELU || layer.kind == FB_FLATTEN) {
+            status = elementwise(&b, op, &layer, layer.input, 1, 0, true);
+        } else {
+            status = window(&b, op, &layer);
+        }
+    }
+    if (peak) *peak = b.peak;
+    return status;
+}

@@ -1,0 +1,97 @@
+/* What the parts of training share. Private to the core.
+ *
+ * The state, in this order: fb_head | exponents of gradients, int8 [tensors] | exponents of the gradients of sums, int8
+ * [ops] | fb_mean [ops] | new biases, int32 [channels of trained layers] | new bits, uint16 as in the image, of trained
+ * layers | buffers, k bits a weight, in the order filter, channel, tap, of trained layers. New bits and biases wait
+ * there for the end of the step. Layers stand in falling order: the last first, as passes take them.
+ *
+ * The arena in a pass: counts | sums of gradients | saved inputs, masks and choices | work.
+ */
+#ifndef FB_LEARN_H
+#define FB_LEARN_H
+
+#include "fb_blocks.h"
+#include "fb_gradient.h"
+#include "fb_train.h"
+
+enum fb_phase { FB_CALIBRATE, FB_MEASURE, FB_UPDATE };
+
+#define FB_STATE_MAGIC 0x52544246u /* "FBTR" */
+#define FB_CALIBRATION_SAMPLES 16u
+#define FB_EXPONENT_MAX 60
+
+typedef struct fb_head {
+    uint32_t magic;
+    uint32_t crc;    /* of the state behind this field; kept by fb_train_end_pass */
+    uint32_t config; /* CRC of the configuration */
+    uint32_t net;    /* CRC of the image's tables: what does not change by learning */
+    uint32_t random; /* the generator */
+    uint32_t step;
+    uint16_t phase, op, filter, samples; /* where the next pass starts, and the step's batch */
+    uint32_t flips;                      /* in this step so far */
+} fb_head;
+
+/* Sums of |g| of a layer in this step, and their mean in the step before. */
+typedef struct fb_mean {
+    uint64_t bits_sum, bias_sum;
+    uint32_t bits_mean, bias_mean;
+} fb_mean;
+
+/* How many gradients of a tensor are large, and how many saturated, in this pass. */
+typedef struct fb_count {
+    uint32_t large, saturated;
+} fb_count;
+
+/* Where the parts of the state are. */
+typedef struct fb_state {
+    fb_head *head;
+    int8_t *exponent, *sum_exponent;
+    fb_mean *mean;
+    int32_t *bias;
+    uint16_t *bits;
+    uint8_t *buffer;
+    uint32_t size; /* UINT32_MAX: too large */
+} fb_state;
+
+fb_state fb_state_at(const fb_model *model, const fb_train_config *config, uint8_t *state);
+
+/* Whether a layer's bits or biases are trained. */
+bool fb_trains_bits(const fb_train_config *config, unsigned op, const fb_layer *layer);
+bool fb_trains_bias(const fb_train_config *config, unsigned op, const fb_layer *layer);
+static inline bool fb_trains(const fb_train_config *config, unsigned op, const fb_layer *layer) {
+    return fb_trains_bits(config, op, layer) || fb_trains_bias(config, op, layer);
+}
+
+static inline bool fb_weighted(const fb_layer *layer) { return layer->kind == FB_CONV || layer->kind == FB_DENSE; }
+
+/* Whether a layer's result is cut off at both ends, so that its gradient needs a mask. */
+static inline bool fb_masked(const fb_layer *layer) {
+    return fb_weighted(layer) || layer->kind == FB_ADD || layer->kind == FB_RELU;
+}
+
+/* The parts of the arena. */
+static inline fb_count *fb_counts(const fb_train *train) { return (fb_count *)(void *)train->arena; }
+static inline uint32_t fb_front(const fb_model *model) {
+    return fb_aligned((uint32_t)sizeof(fb_count) * ((uint32_t)model->tensors + model->ops));
+}
+
+/* Mark the tensors whose gradients the pass needs: those that depend on what is trained. */
+void fb_mark_active(fb_train *train);
+static inline bool fb_active(const fb_train *train, unsigned tensor) {
+    return train->pass.active[tensor / 8] >> tensor % 8 & 1;
+}
+
+/* Run the net backwards, from the label down to the pass's last layer. With `peak`, only find how many bytes of work
+ * that takes (`fast`: with the fastest kernels). `scores` is the net's output. */
+fb_status fb_backward(fb_train *train, const int8_t *input, const int8_t *scores, unsigned label, uint32_t *peak,
+                      bool fast);
+
+/* Offsets, in the saved part, of a layer's input, mask or choices: those of the operations above it in the pass. */
+uint32_t fb_saved_input(const fb_train *train, unsigned op);
+uint32_t fb_saved_mask(const fb_train *train, unsigned op);
+uint32_t fb_saved_size(const fb_train *train);
+
+/* First sum of the filters of `op` in this pass, and how many filters. */
+uint32_t fb_sums_of(const fb_train *train, unsigned op, unsigned *first, unsigned *end);
+
+#endif

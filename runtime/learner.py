@@ -1,0 +1,192 @@
+"""Learning with the C core: the same code, bits and random numbers as on a device.
+
+learner = Learner("model.fbit", LearnerConfig(bits=True, bias=True, seed=1), arena=100_000)
+for rate in (0.004, 0.003, 0.002):
+    report = learner.step(inputs, labels, rate_bits=rate, rate_bias=0.1)
+Path("better.fbit").write_bytes(learner.image)
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from ctypes import POINTER, c_bool, c_int32, c_size_t, c_uint8, c_uint16, c_uint32, c_void_p
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from flipbit.runtime.core import CModel, library, status_name
+
+Array = np.ndarray
+ALL_OPS = 0xFFFF
+RATE_ONE = 1 << 20
+
+
+class LearnError(Exception):
+    """The learner refused; ``status`` is the C core's name of the reason."""
+
+    def __init__(self, status: str, message: str):
+        super().__init__(f"{message} ({status})")
+        self.status = status
+
+
+@dataclass(frozen=True)
+class LearnerConfig:
+    """What is trained, and with how much memory: ``fb_train_config`` of firmware/core/fb_train.h."""
+
+    seed: int = 1
+    buffer_bits: int = 0
+    start: int = 0
+    bits: bool = True
+    bias: bool = False
+    first_op: int = 0
+    last_op: int = ALL_OPS
+
+
+class _CConfig(ctypes.Structure):
+    _fields_ = (
+        ("seed", c_uint32), ("buffer_bits", c_uint8), ("start", c_uint8), ("bits", c_bool), ("bias", c_bool),
+        ("first_op", c_uint16), ("last_op", c_uint16),
+    )  # fmt: skip
+
+
+class _CPass(ctypes.Structure):
+    _fields_ = (
+        ("high_op", c_uint16), ("low_op", c_uint16), ("first_filter", c_uint16), ("end_filter", c_uint16),
+        ("sums", c_uint32), ("saved", c_uint32), ("work", c_uint32), ("active", c_uint8 * 32),
+    )  # fmt: skip
+
+
+GRADIENT = ctypes.CFUNCTYPE(None, c_void_p, ctypes.c_uint, ctypes.c_uint, c_bool, POINTER(c_int32), c_uint32)
+
+
+class _CTrain(ctypes.Structure):
+    _fields_ = (
+        ("model", CModel), ("config", _CConfig), ("image", c_void_p), ("state", c_void_p), ("arena", c_void_p),
+        ("state_size", c_uint32), ("arena_size", c_uint32), ("samples", c_uint32), ("seen", c_uint32),
+        ("rate_bits", c_uint32), ("rate_bias", c_uint32), ("passes", c_uint32), ("flips", c_uint32), ("pass_", _CPass),
+        ("on_gradient", GRADIENT), ("context", c_void_p),
+    )  # fmt: skip
+
+
+class _CResult(ctypes.Structure):
+    _fields_ = (("predicted", c_uint16), ("loss", c_uint32))
+
+
+def _core() -> ctypes.CDLL:
+    core = library()
+    if core.fb_train_state_size.restype is not c_size_t:
+        sizes = [POINTER(CModel), POINTER(_CConfig)]
+        core.fb_train_state_size.restype, core.fb_train_state_size.argtypes = c_size_t, sizes
+        core.fb_train_arena_size.restype, core.fb_train_arena_size.argtypes = c_size_t, [*sizes, c_bool]
+        core.fb_train_open.argtypes = [
+            POINTER(_CTrain), c_void_p, c_size_t, c_void_p, c_size_t, c_void_p, c_size_t, POINTER(_CConfig),
+        ]  # fmt: skip
+        core.fb_train_begin.argtypes = [POINTER(_CTrain), c_uint32, c_uint32, c_uint32]
+        core.fb_train_sample.argtypes = [POINTER(_CTrain), c_void_p, ctypes.c_uint, POINTER(_CResult)]
+        core.fb_train_end_pass.argtypes = [POINTER(_CTrain)]
+        core.fb_train_steps.argtypes, core.fb_train_steps.restype = [POINTER(_CTrain)], c_uint32
+    return core
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a step did: means over its samples are from before its update."""
+
+    loss: float
+    accuracy: float
+    flips: int
+    passes: int
+
+
+def _aligned(size: int) -> Array:
+    """Zeroed memory at a multiple of 8."""
+    return np.zeros(-(-size // 8), np.uint64)
+
+
+class Learner:
+    """A net that learns in a fixed amount of memory. ``arena`` bytes; 0 takes what one pass a step needs."""
+
+    def __init__(self, image: str | Path | bytes, config: LearnerConfig, arena: int = 0, state: bytes | None = None):
+        data = image if isinstance(image, bytes) else Path(image).read_bytes()
+        self._core = _core()
+        self._image = _aligned(len(data))
+        self._image.view(np.uint8)[: len(data)] = np.frombuffer(data, np.uint8)
+        self._size = len(data)
+        self.config = config
+        chosen = _CConfig(
+            config.seed, config.buffer_bits, config.start, config.bits, config.bias, config.first_op, config.last_op
+        )
+        model = CModel()
+        self._check(self._core.fb_model_open(ctypes.byref(model), self._image.ctypes.data, self._size), "the image")
+        size = self._core.fb_train_state_size(model, chosen)
+        self.arena_least = self._core.fb_train_arena_size(model, chosen, False)
+        self.arena_fast = self._core.fb_train_arena_size(model, chosen, True)
+        if not size or not self.arena_least:
+            raise LearnError(
+                "FB_ERR_ARGUMENT", f"this net cannot be trained with {config}: is anything in it trainable?"
+            )
+        self._state, self._arena = _aligned(size), _aligned(arena or self.arena_fast)
+        self._state_size = size
+        if state is not None:
+            if len(state) != size:
+                raise LearnError("FB_ERR_STATE", f"the checkpoint has {len(state)} bytes, this net's learner {size}")
+            self._state.view(np.uint8)[:size] = np.frombuffer(state, np.uint8)
+        self._train = _CTrain()
+        status = self._core.fb_train_open(
+            ctypes.byref(self._train), self._image.ctypes.data, self._size, self._state.ctypes.data,
+            self._state.nbytes, self._arena.ctypes.data, self._arena.nbytes, ctypes.byref(chosen),
+        )  # fmt: skip
+        self._check(status, "the learner")
+
+    @property
+    def image(self) -> bytes:
+        """The image as it is now: valid after every step."""
+        return self._image.view(np.uint8)[: self._size].tobytes()
+
+    @property
+    def state(self) -> bytes:
+        """What must be kept with the image to go on as if never stopped."""
+        return self._state.view(np.uint8)[: self._state_size].tobytes()
+
+    @property
+    def steps(self) -> int:
+        return int(self._core.fb_train_steps(ctypes.byref(self._train)))
+
+    def on_gradient(self, receive: Callable[[int, int, bool, Array], None]) -> None:
+        """Call ``receive(op, filter, is_bias, gradient)`` for every filter at the end of a pass."""
+
+        def received(_: object, op: int, filter: int, bias: bool, values: object, count: int) -> None:
+            receive(op, filter, bias, np.ctypeslib.as_array(values, (count,)).copy())
+
+        self._callback = GRADIENT(received)
+        self._train.on_gradient = self._callback
+
+    def step(self, inputs: Array, labels: Array, rate_bits: float = 0.0, rate_bias: float = 0.0) -> Step:
+        """One update from the gradient of all ``inputs``, (samples, channels, height, width) int8."""
+        begin = (len(inputs), round(rate_bits * RATE_ONE), round(rate_bias * RATE_ONE))
+        self._check(self._core.fb_train_begin(ctypes.byref(self._train), *begin), "a step")
+        result = _CResult()
+        while True:
+            loss = right = 0
+            for x, label in zip(inputs, labels):
+                x = np.ascontiguousarray(x, np.int8)
+                status = self._core.fb_train_sample(
+                    ctypes.byref(self._train), x.ctypes.data, int(label), ctypes.byref(result)
+                )
+                self._check(status, "a sample")
+                loss += result.loss
+                right += result.predicted == label
+            status = self._core.fb_train_end_pass(ctypes.byref(self._train))
+            if status_name(status) != "FB_MORE":
+                break
+        self._check(status, "a pass")
+        n = len(inputs)
+        return Step(loss / 65536 / n, right / n, int(self._train.flips), int(self._train.passes))
+
+    def _check(self, status: int, what: str) -> None:
+        if status:
+            name = status_name(status)
+            more = f"; it needs at least {self.arena_least:,} bytes of arena" if name == "FB_ERR_ARENA" else ""
+            raise LearnError(name, f"{what} was refused{more}")
