@@ -137,6 +137,7 @@ static void accumulate(backward *b, unsigned op, const fb_layer *layer, const in
     unsigned first, end;
     int32_t *sums = (int32_t *)(void *)(train->arena + train->pass.sums) + fb_sums_of(train, op, &first, &end);
     bool bits = fb_trains_bits(&train->config, op, layer);
+    uint32_t each = (bits ? layer->inputs : 0) + fb_trains_bias(&train->config, op, layer);
     uint64_t largest = (uint64_t)plane * 128 * 255 * train->samples;
     unsigned shift = 0;
     const int8_t *in = input;
@@ -144,16 +145,14 @@ static void accumulate(backward *b, unsigned op, const fb_layer *layer, const in
     if (bits && layer->input != train->model.input) {
         in = (const int8_t *)(train->arena + train->pass.saved + fb_saved_input(train, op));
     }
-    for (unsigned o = first; o < end; o++) {
-        const int8_t *grad = h + (size_t)o * plane;
-        if (bits) {
-            fb_grad_weights(layer, grad, in, shift, sums);
-            sums += layer->inputs;
-        }
-        if (fb_trains_bias(&train->config, op, layer)) {
-            for (uint32_t i = 0; i < plane; i++) *sums += grad[i];
-            sums++;
-        }
+    h += (size_t)first * plane;
+    if (bits) {
+        uint32_t bottom = fb_blocks_extent(&b->blocks, false), top = fb_blocks_extent(&b->blocks, true);
+        fb_grad_weights(layer, h, in, shift, sums, each, end - first, b->work + bottom, b->size - bottom - top);
+    }
+    if (!fb_trains_bias(&train->config, op, layer)) return;
+    for (sums += each - 1; first < end; first++, sums += each) {
+        for (uint32_t i = 0; i < plane; i++) *sums += *h++;
     }
 }
 

@@ -8,9 +8,12 @@
 
 #include "fb_kernels.h"
 
-/* Add to `sums`, [channel][tap], the gradient of the weights of one filter. `h` is the filter's plane, `in` the layer's
- * input. What one sample adds is rounded to 2^shift. */
-void fb_grad_weights(const fb_layer *layer, const int8_t *h, const int8_t *in, unsigned shift, int32_t *sums);
+/* Add the gradients of `filters` filters' weights to `sums`: [channel][tap], the next filter's `stride` further. `h`
+ * are the filters' planes, `in` the layer's input. What one sample adds is rounded to 2^shift. Faster with `room` bytes
+ * of scratch; fb_grad_weights_scratch says how many. */
+void fb_grad_weights(const fb_layer *layer, const int8_t *h, const int8_t *in, unsigned shift, int32_t *sums,
+                     uint32_t stride, uint32_t filters, void *scratch, uint32_t room);
+uint32_t fb_grad_weights_scratch(const fb_layer *layer);
 
 /* The gradient of a layer's input from that of its sums: out = Σ w · h / 2^shift, rounded and saturated. With more room
  * (bytes) of scratch it runs the forward kernels on transposed bits. */
