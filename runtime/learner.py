@@ -17,18 +17,12 @@ from pathlib import Path
 import numpy as np
 
 from flipbit.runtime.core import CModel, library, status_name
+from flipbit.runtime.errors import ArgumentError, StateError, error_of
+from flipbit.runtime.image import read_image
 
 Array = np.ndarray
 ALL_OPS = 0xFFFF
 RATE_ONE = 1 << 20
-
-
-class LearnError(Exception):
-    """The learner refused; ``status`` is the C core's name of the reason."""
-
-    def __init__(self, status: str, message: str):
-        super().__init__(f"{message} ({status})")
-        self.status = status
 
 
 @dataclass(frozen=True)
@@ -119,21 +113,21 @@ class Learner:
             config.seed, config.buffer_bits, config.start, config.bits, config.bias, config.first_op, config.last_op
         )
         model = CModel()
+        self.arena_least = 0
         self._check(self._core.fb_model_open(ctypes.byref(model), self._image.ctypes.data, self._size), "the image")
         size = self._core.fb_train_state_size(model, chosen)
         self.arena_least = self._core.fb_train_arena_size(model, chosen, False)
         self.arena_fast = self._core.fb_train_arena_size(model, chosen, True)
         if not size or not self.arena_least:
-            raise LearnError(
-                "FB_ERR_ARGUMENT", f"this net cannot be trained with {config}: is anything in it trainable?"
-            )
+            raise ArgumentError(f"this net cannot be trained with {config}: nothing in that range is trainable")
         self._state, self._arena = _aligned(size), _aligned(arena or self.arena_fast)
         self._state_size = size
         if state is not None:
             if len(state) != size:
-                raise LearnError("FB_ERR_STATE", f"the checkpoint has {len(state)} bytes, this net's learner {size}")
+                raise StateError(f"the checkpoint has {len(state)} bytes, this net's learner {size}")
             self._state.view(np.uint8)[:size] = np.frombuffer(state, np.uint8)
         self._train = _CTrain()
+        self.input_size = int(np.prod(read_image(data).tensors[model.input].shape))
         status = self._core.fb_train_open(
             ctypes.byref(self._train), self._image.ctypes.data, self._size, self._state.ctypes.data,
             self._state.nbytes, self._arena.ctypes.data, self._arena.nbytes, ctypes.byref(chosen),
@@ -163,30 +157,45 @@ class Learner:
         self._callback = GRADIENT(received)
         self._train.on_gradient = self._callback
 
+    def begin(self, samples: int, rate_bits: float = 0.0, rate_bias: float = 0.0) -> None:
+        """Begin a step over a virtual batch of ``samples``, or the rest of one that a checkpoint was taken in."""
+        rates = (round(rate_bits * RATE_ONE), round(rate_bias * RATE_ONE))
+        if samples < 1 or min(rates) < 0 or max(rates) > RATE_ONE:
+            raise ArgumentError(f"{samples} samples, rates {rate_bits:g} and {rate_bias:g}: rates are within 0 … 1")
+        self._check(self._core.fb_train_begin(ctypes.byref(self._train), samples, *rates), "a step")
+
+    def sample(self, x: Array, label: int) -> tuple[int, float]:
+        """One sample of the batch, (channels, height, width) int8: the predicted class and the loss in nats."""
+        x = np.ascontiguousarray(x, np.int8)
+        if x.size != self.input_size or label < 0:
+            raise ArgumentError(f"a sample of {x.size} values with label {label}; the net takes {self.input_size}")
+        result = _CResult()
+        core = self._core
+        status = core.fb_train_sample(ctypes.byref(self._train), x.ctypes.data, int(label), ctypes.byref(result))
+        self._check(status, "a sample")
+        return result.predicted, result.loss / 65536
+
+    def end_pass(self) -> bool:
+        """After all samples: whether the step needs another pass over them. Image and state are a checkpoint now."""
+        status = self._core.fb_train_end_pass(ctypes.byref(self._train))
+        if status_name(status) == "FB_MORE":
+            return True
+        self._check(status, "a pass")
+        return False
+
     def step(self, inputs: Array, labels: Array, rate_bits: float = 0.0, rate_bias: float = 0.0) -> Step:
         """One update from the gradient of all ``inputs``, (samples, channels, height, width) int8."""
-        begin = (len(inputs), round(rate_bits * RATE_ONE), round(rate_bias * RATE_ONE))
-        self._check(self._core.fb_train_begin(ctypes.byref(self._train), *begin), "a step")
-        result = _CResult()
+        self.begin(len(inputs), rate_bits, rate_bias)
         while True:
-            loss = right = 0
-            for x, label in zip(inputs, labels):
-                x = np.ascontiguousarray(x, np.int8)
-                status = self._core.fb_train_sample(
-                    ctypes.byref(self._train), x.ctypes.data, int(label), ctypes.byref(result)
-                )
-                self._check(status, "a sample")
-                loss += result.loss
-                right += result.predicted == label
-            status = self._core.fb_train_end_pass(ctypes.byref(self._train))
-            if status_name(status) != "FB_MORE":
+            results = [self.sample(x, label) for x, label in zip(inputs, labels)]
+            if not self.end_pass():
                 break
-        self._check(status, "a pass")
-        n = len(inputs)
-        return Step(loss / 65536 / n, right / n, int(self._train.flips), int(self._train.passes))
+        right = np.mean([predicted == label for (predicted, _), label in zip(results, labels)])
+        loss = np.mean([loss for _, loss in results])
+        return Step(float(loss), float(right), int(self._train.flips), int(self._train.passes))
 
     def _check(self, status: int, what: str) -> None:
         if status:
             name = status_name(status)
-            more = f"; it needs at least {self.arena_least:,} bytes of arena" if name == "FB_ERR_ARENA" else ""
-            raise LearnError(name, f"{what} was refused{more}")
+            more = f": it needs at least {self.arena_least:,} bytes of arena" if name == "FB_ERR_ARENA" else ""
+            raise error_of(name, f"{what} was refused{more}")

@@ -42,7 +42,7 @@ static void note(backward *b, uint32_t scratch) {
     if (use > b->peak) b->peak = use;
 }
 
-/* v · factor / 2^shift to the nearest; |v| ≤ 127, factor below 2^22. */
+/* v · factor / 2^shift to the nearest; |v| ≤ 127, factor below 2^24. */
 static int32_t rescale(int32_t v, int32_t factor, int32_t shift) {
     int32_t product = v * factor;
     if (shift > 30) return 0;
@@ -289,6 +289,12 @@ static void spread(const backward *b, unsigned op, const fb_layer *layer, const 
     }
 }
 
+/* Windows that an input's pixel may lie in. */
+static int32_t overlap(const fb_layer *layer) {
+    int32_t down = (layer->kernel_h - 1) / layer->stride_h + 1, across = (layer->kernel_w - 1) / layer->stride_w + 1;
+    return down * across < 4 ? down * across : 4; /* the factor stays below 2^24 */
+}
+
 /* Pooling and shortcuts: scale the output's gradient in place, then spread it over the input's. */
 static fb_status window(backward *b, unsigned op, const fb_layer *layer) {
     fb_train *train = b->train;
@@ -302,12 +308,12 @@ static fb_status window(backward *b, unsigned op, const fb_layer *layer) {
         int8_t *exponent = &b->state.exponent[layer->input], *values = address(b, &grad);
         fb_count *counts = &fb_counts(train)[layer->input], ignored = {0, 0};
         int32_t base = layer->shift + b->state.exponent[layer->output];
-        if (b->calibrate && !join) { /* the tensor's exponent is free to be what suits */
-            while (*exponent > -FB_EXPONENT_MAX &&
-                   too_many(scale_planes(values, NULL, &layer->out, &f, base - *exponent, NULL, false, NULL, counts),
-                            layer->out.size)) {
-                --*exponent;
-            }
+        factors most = {NULL, NULL, f.one * overlap(layer)};
+        while (b->calibrate && *exponent > -FB_EXPONENT_MAX &&
+               too_many(scale_planes(values, NULL, &layer->out, &most, base - *exponent, NULL, false, NULL, counts),
+                        layer->out.size)) {
+            if (join) halve(address(b, &there), layer->in.size);
+            --*exponent;
         }
         scale_planes(values, values, &layer->out, &f, base - *exponent, NULL, false, NULL, &ignored);
         spread(b, op, layer, values, address(b, &to));

@@ -19,6 +19,7 @@ enum fb_phase { FB_CALIBRATE, FB_MEASURE, FB_UPDATE };
 #define FB_STATE_MAGIC 0x52544246u /* "FBTR" */
 #define FB_CALIBRATION_SAMPLES 16u
 #define FB_EXPONENT_MAX 60
+#define FB_LARGEST 4 /* |g| / mean of a weight counts up to this */
 
 typedef struct fb_head {
     uint32_t magic;

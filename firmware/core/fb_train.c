@@ -132,9 +132,12 @@ uint32_t fb_saved_input(const fb_train *train, unsigned op) {
     return saved_offset(train, INPUT, layer.input);
 }
 
+/* Where a layer's result is not cut off. */
 static void save_mask(const fb_layer *layer, const int8_t *values, uint8_t *mask) {
+    bool relu = layer->kind == FB_RELU;
+    int32_t low = relu ? layer->out.zero_point : layer->low, high = relu ? 128 : 127;
     for (uint32_t i = 0; i < layer->out.size; i++) {
-        bool pass = values[i] > layer->low && values[i] < 127;
+        bool pass = values[i] > low && values[i] < high;
         if (i % 8 == 0) mask[i / 8] = 0;
         mask[i / 8] = (uint8_t)(mask[i / 8] | (uint32_t)pass << i % 8);
     }
@@ -486,21 +489,22 @@ static uint32_t random_20(fb_head *head) {
 
 static uint32_t size_of(int32_t v) { return v < 0 ? 0u - (uint32_t)v : (uint32_t)v; }
 
-/* rate · |g| / mean with 20 bits behind the point; |g| / mean counts up to 16. */
+/* rate · |g| / mean with 20 bits behind the point; |g| / mean counts up to FB_LARGEST: a step bounds what a few steep
+ * weights, or a gradient that has grown since its mean was taken, can do. */
 static uint32_t move_of(uint32_t rate, uint32_t g, uint32_t mean) {
     uint32_t ratio;
     while (mean > 4095) {
         mean >>= 1;
         g >>= 1;
     }
-    ratio = mean == 0 ? 0 : g / 16 >= mean ? 4095 : g * 256 / mean;
+    ratio = mean == 0 ? 0 : g / FB_LARGEST >= mean ? FB_LARGEST * 256 : g * 256 / mean;
     return (rate >> 8) * ratio + ((rate & 255) * ratio >> 8);
 }
 
 /* One weight with gradient g: whether its new bit is 1. */
 static bool updated(fb_train *train, const fb_state *at, bool positive, int32_t g, uint32_t mean, uint32_t weight) {
-    uint32_t move = move_of(train->rate_bits, size_of(g), mean);
     unsigned k = train->config.buffer_bits;
+    uint32_t move = move_of(train->rate_bits, size_of(g), mean) << k; /* levels; below 2^30 */
     if (k) {
         int32_t half = (int32_t)1 << k, level = (int32_t)buffer_get(at->buffer, k, weight) - (positive ? 0 : half),
                 whole;
@@ -635,9 +639,17 @@ static void adapt_exponents(fb_train *train, const fb_state *at) {
             adapt(train, fb_counts(train) + t, fb_model_tensor(&train->model, t).size, &at->exponent[t]);
     }
     for (unsigned op = 0; op < train->model.ops; op++) {
+        int8_t *exponent = &at->sum_exponent[op], before = *exponent;
+        fb_mean *mean = &at->mean[op];
         fb_layer_decode(&train->model, op, &layer);
-        if (fb_active(train, layer.output)) {
-            adapt(train, fb_counts(train) + train->model.tensors + op, layer.out.size, &at->sum_exponent[op]);
+        if (!fb_active(train, layer.output)) continue;
+        adapt(train, fb_counts(train) + train->model.tensors + op, layer.out.size, exponent);
+        if (*exponent > before) { /* gradients of the next step will be twice as large */
+            mean->bits_mean = mean->bits_mean > UINT32_MAX / 2 ? UINT32_MAX : mean->bits_mean * 2;
+            mean->bias_mean = mean->bias_mean > UINT32_MAX / 2 ? UINT32_MAX : mean->bias_mean * 2;
+        } else if (*exponent < before) {
+            mean->bits_mean /= 2;
+            mean->bias_mean /= 2;
         }
     }
     settle_exponents(train, at);

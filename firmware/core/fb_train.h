@@ -19,11 +19,14 @@
  * is the image and the state, taken between passes; training that goes on from there ends with the same bits as
  * training that was never stopped. The arena: sums of gradients and activations, needed within a pass only.
  *
- * How a weight learns. g is its gradient over the batch, mean the mean of |g| over its layer in the step before.
+ * How a weight learns. g is its gradient over the batch, mean the mean of |g| over its layer in the step before; |g| / mean
+ * counts up to 4.
  *   no buffer  a bit flips with probability rate · |g| / mean, if that is downhill: the paper's SR.
- *   k bits     a level between −2^k and 2^k − 1 moves by rate · |g| / mean, stochastically rounded; its sign is the
- * bit. Biases move by rate · g / mean steps of the layer's output. The first step needs a mean: it goes through the
- * samples once more, without an update (and once through the first few, to find the scales of gradients).
+ *   k bits     a level between −2^k and 2^k − 1 moves by 2^k · rate · |g| / mean, stochastically rounded; its sign is the
+ *              bit.
+ * Biases move by rate · g / mean steps of the layer's output. The first step needs a mean: it goes through the samples
+ * once more, without an update (and once through the first few, to find the scales of gradients). Batches of a run should
+ * be of one size, as the mean of the step before is only right for such.
  */
 #ifndef FB_TRAIN_H
 #define FB_TRAIN_H
