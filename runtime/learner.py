@@ -49,6 +49,7 @@ class _CPass(ctypes.Structure):
     _fields_ = (
         ("high_op", c_uint16), ("low_op", c_uint16), ("first_filter", c_uint16), ("end_filter", c_uint16),
         ("sums", c_uint32), ("saved", c_uint32), ("work", c_uint32), ("active", c_uint8 * 32),
+        ("keep", c_uint8 * 32),
     )  # fmt: skip
 
 

@@ -13,14 +13,18 @@ typedef struct backward {
     uint32_t size;
     bool dry, fast, calibrate;
     uint32_t peak;
+    const int8_t *input, *scores;
+    uint32_t loss;
 } backward;
 
 #define TEMPORARY 0xFFFEu /* no tensor's index */
+#define KEPT 0x4000u      /* added to the index of a tensor that the forward pass has left: others are gradients */
 
-void fb_mark_active(fb_train *train) {
+void fb_mark_tensors(fb_train *train) {
     fb_layer layer;
     unsigned op;
     memset(train->pass.active, 0, sizeof train->pass.active);
+    memset(train->pass.keep, 0, sizeof train->pass.keep);
     for (op = 0; op < train->model.ops; op++) {
         bool trained;
         fb_layer_decode(&train->model, op, &layer);
@@ -28,7 +32,17 @@ void fb_mark_active(fb_train *train) {
         if (trained || fb_active(train, layer.input) || (layer.kind == FB_ADD && fb_active(train, layer.input2))) {
             train->pass.active[layer.output / 8] |= (uint8_t)(1u << layer.output % 8);
         }
+        if (op >= train->pass.low_op && op <= train->pass.high_op && fb_trains_bits(&train->config, op, &layer)) {
+            train->pass.keep[layer.input / 8] |= (uint8_t)(1u << layer.input % 8);
+        }
     }
+}
+
+/* Walk through the net without running it: `walk` then knows where kept tensors lie. */
+static uint32_t walk_forward(const fb_train *train, fb_walk *walk, bool least) {
+    fb_walk_start(walk, &train->model);
+    walk->keep = train->pass.keep;
+    return fb_walk_arena(walk, least);
 }
 
 static int8_t *address(const backward *b, const fb_block *block) {
@@ -40,6 +54,27 @@ static void note(backward *b, uint32_t scratch) {
     uint32_t use = fb_sum(fb_blocks_extent(&b->blocks, false), fb_blocks_extent(&b->blocks, true));
     use = fb_sum(use, fb_aligned(scratch));
     if (use > b->peak) b->peak = use;
+}
+
+/* Move what lies at an end together, so that nothing is lost to gaps. */
+static void close_gaps(backward *b, bool top) {
+    uint32_t end = 0;
+    for (unsigned done = 0; done < b->blocks.count; done++) {
+        fb_block *next = NULL, old;
+        for (unsigned i = 0; i < b->blocks.count; i++) { /* the lowest that is not yet in its place */
+            fb_block *block = &b->blocks.block[i];
+            if (block->top == top && block->offset >= end && (!next || block->offset < next->offset)) next = block;
+        }
+        if (!next) return;
+        old = *next;
+        next->offset = end;
+        end += next->size;
+        if (!b->dry && old.offset != next->offset) memmove(address(b, next), address(b, &old), next->size);
+    }
+}
+
+static fb_status place(backward *b, unsigned tensor, uint32_t size, fb_block *placed) {
+    return fb_blocks_place(&b->blocks, tensor, size, false, placed);
 }
 
 /* v · factor / 2^shift to the nearest; |v| ≤ 127, factor below 2^24. */
@@ -125,13 +160,13 @@ static fb_status loss(backward *b, const int8_t *scores, unsigned label) {
     note(b, 0);
     if (!b->dry) {
         b->state.exponent[b->train->model.output] = 7; /* 127 is 1 */
-        fb_softmax_gradient(scores, out.size, out.scale_bits, label, address(b, &block));
+        b->loss = fb_softmax_gradient(scores, out.size, out.scale_bits, label, address(b, &block));
     }
     return FB_OK;
 }
 
 /* Gradients of a layer's weights and biases, for its filters in this pass. */
-static void accumulate(backward *b, unsigned op, const fb_layer *layer, const int8_t *h, const int8_t *input) {
+static void accumulate(backward *b, unsigned op, const fb_layer *layer, const int8_t *h) {
     fb_train *train = b->train;
     uint32_t plane = (uint32_t)layer->out.height * layer->out.width;
     unsigned first, end;
@@ -140,11 +175,10 @@ static void accumulate(backward *b, unsigned op, const fb_layer *layer, const in
     uint32_t each = (bits ? layer->inputs : 0) + fb_trains_bias(&train->config, op, layer);
     uint64_t largest = (uint64_t)plane * 128 * 255 * train->samples;
     unsigned shift = 0;
-    const int8_t *in = input;
+    fb_block kept = fb_blocks_find(&b->blocks, layer->input + KEPT);
+    const int8_t *in = layer->input == train->model.input ? b->input : b->scores;
     while (largest >> shift > INT32_MAX) shift++;
-    if (bits && layer->input != train->model.input) {
-        in = (const int8_t *)(train->arena + train->pass.saved + fb_saved_input(train, op));
-    }
+    if (kept.offset != FB_OUTSIDE) in = address(b, &kept);
     h += (size_t)first * plane;
     if (bits) {
         uint32_t bottom = fb_blocks_extent(&b->blocks, false), top = fb_blocks_extent(&b->blocks, true);
@@ -183,7 +217,7 @@ static void input_gradient(backward *b, const fb_layer *layer, const int8_t *h, 
     }
 }
 
-static fb_status weighted(backward *b, unsigned op, const fb_layer *layer, const int8_t *input) {
+static fb_status weighted(backward *b, unsigned op, const fb_layer *layer) {
     fb_train *train = b->train;
     fb_block grad = fb_blocks_find(&b->blocks, layer->output), there, to;
     uint32_t scratch;
@@ -197,15 +231,14 @@ static fb_status weighted(backward *b, unsigned op, const fb_layer *layer, const
         const uint8_t *mask = train->arena + train->pass.saved + fb_saved_mask(train, op);
         h = address(b, &grad);
         scale_into(b, h, h, &layer->out, &f, base, mask, false, exponent, counts);
-        if (!b->calibrate && op <= train->pass.high_op) accumulate(b, op, layer, h, input);
+        if (!b->calibrate && op <= train->pass.high_op) accumulate(b, op, layer, h);
     }
     if (!fb_active(train, layer->input)) {
         fb_blocks_drop(&b->blocks, layer->output);
         return FB_OK;
     }
     there = fb_blocks_find(&b->blocks, layer->input);
-    status = fb_blocks_place(&b->blocks, there.offset == FB_OUTSIDE ? layer->input : TEMPORARY, layer->in.size,
-                             !grad.top, &to);
+    status = place(b, there.offset == FB_OUTSIDE ? layer->input : TEMPORARY, layer->in.size, &to);
     if (status != FB_OK) return status;
     scratch = b->fast ? fb_grad_input_scratch(layer) : 0;
     note(b, scratch);
@@ -229,7 +262,7 @@ static fb_status elementwise(backward *b, unsigned op, const fb_layer *layer, un
     if (in_place) {
         to = grad;
     } else if (!join) {
-        fb_status status = fb_blocks_place(&b->blocks, tensor, layer->out.size, !grad.top, &to);
+        fb_status status = place(b, tensor, layer->out.size, &to);
         if (status != FB_OK) return status;
     }
     note(b, 0);
@@ -300,7 +333,7 @@ static fb_status window(backward *b, unsigned op, const fb_layer *layer) {
     fb_train *train = b->train;
     fb_block grad = fb_blocks_find(&b->blocks, layer->output), there = fb_blocks_find(&b->blocks, layer->input), to;
     bool join = there.offset != FB_OUTSIDE, average = layer->kind == FB_AVERAGE_POOL;
-    fb_status status = fb_blocks_place(&b->blocks, join ? TEMPORARY : layer->input, layer->in.size, !grad.top, &to);
+    fb_status status = place(b, join ? TEMPORARY : layer->input, layer->in.size, &to);
     if (status != FB_OK) return status;
     note(b, 0);
     if (!b->dry) {
@@ -330,35 +363,77 @@ static fb_status window(backward *b, unsigned op, const fb_layer *layer) {
     return FB_OK;
 }
 
-fb_status fb_backward(fb_train *train, const int8_t *input, const int8_t *scores, unsigned label, uint32_t *peak,
-                      bool fast) {
-    backward b;
-    fb_status status;
-    memset(&b, 0, sizeof b);
-    b.train = train;
-    b.dry = peak != NULL;
-    b.fast = fast;
-    if (!b.dry) {
-        b.state = fb_state_at(&train->model, &train->config, train->state);
-        b.calibrate = b.state.head->phase == FB_CALIBRATE;
-        b.work = train->arena + train->pass.work;
-        b.size = (train->arena_size - train->pass.work) & ~(uint32_t)(FB_ALIGN - 1);
-    }
-    status = loss(&b, scores, label);
+static fb_status backwards(backward *b, unsigned label) {
+    fb_train *train = b->train;
+    fb_status status = loss(b, b->scores, label);
     for (unsigned op = train->model.ops; status == FB_OK && op-- > train->pass.low_op;) {
         fb_layer layer;
         fb_layer_decode(&train->model, op, &layer);
-        if (!fb_active(train, layer.output) || fb_blocks_find(&b.blocks, layer.output).offset == FB_OUTSIDE) continue;
+        if (!fb_active(train, layer.output) || fb_blocks_find(&b->blocks, layer.output).offset == FB_OUTSIDE) continue;
+        close_gaps(b, false);
+        close_gaps(b, true);
         if (fb_weighted(&layer)) {
-            status = weighted(&b, op, &layer, input);
+            status = weighted(b, op, &layer);
         } else if (layer.kind == FB_ADD) {
-            status = addition(&b, op, &layer);
+            status = addition(b, op, &layer);
         } else if (layer.kind == FB_RELU || layer.kind == FB_FLATTEN) {
-            status = elementwise(&b, op, &layer, layer.input, 1, 0, true);
+            status = elementwise(b, op, &layer, layer.input, 1, 0, true);
         } else {
-            status = window(&b, op, &layer);
+            status = window(b, op, &layer);
         }
     }
-    if (peak) *peak = b.peak;
+    return status;
+}
+
+/* What the forward pass has left. */
+static void start(backward *b, fb_train *train, const fb_walk *walk) {
+    memset(b, 0, sizeof *b);
+    b->train = train;
+    b->blocks = walk->live;
+    for (unsigned i = 0; i < b->blocks.count; i++) b->blocks.block[i].tensor |= KEPT;
+}
+
+uint32_t fb_work_size(fb_train *train, bool fast) {
+    fb_walk walk;
+    backward b;
+    uint32_t forward = walk_forward(train, &walk, !fast);
+    if (forward == 0) return UINT32_MAX;
+    start(&b, train, &walk);
+    b.dry = true;
+    b.fast = fast;
+    if (backwards(&b, 0) != FB_OK) return UINT32_MAX;
+    return b.peak > forward ? b.peak : forward;
+}
+
+static void after_layer(void *context, unsigned op, unsigned tensor, const int8_t *values, uint32_t size) {
+    (void)size;
+    fb_save_masks(context, op, tensor, values);
+}
+
+fb_status fb_forward(fb_train *train, uint8_t *work, uint32_t size, const int8_t *input, int8_t *scores) {
+    fb_hooks hooks = {NULL, NULL, NULL};
+    fb_walk walk;
+    fb_walk_start(&walk, &train->model);
+    walk.keep = train->pass.keep;
+    hooks.context = train;
+    hooks.after = after_layer;
+    return fb_walk_run(&walk, work, size, input, scores, &hooks);
+}
+
+fb_status fb_backward(fb_train *train, uint8_t *work, uint32_t size, const int8_t *input, const int8_t *scores,
+                      unsigned label, uint32_t *loss_found) {
+    fb_walk walk;
+    backward b;
+    fb_status status;
+    walk_forward(train, &walk, true);
+    start(&b, train, &walk);
+    b.state = fb_state_at(&train->model, &train->config, train->state);
+    b.calibrate = b.state.head->phase == FB_CALIBRATE;
+    b.work = work;
+    b.size = size;
+    b.input = input;
+    b.scores = scores;
+    status = backwards(&b, label);
+    if (loss_found) *loss_found = b.loss;
     return status;
 }

@@ -11,36 +11,43 @@ static uint8_t *caller(const fb_model *model, unsigned tensor, const int8_t *inp
     return (uint8_t *)(tensor == model->input ? (uintptr_t)input : (uintptr_t)output);
 }
 
-fb_status fb_invoke(const fb_model *model, void *arena, size_t arena_size, const int8_t *input, int8_t *output,
-                    const fb_hooks *hooks) {
-    fb_walk walk;
+fb_status fb_walk_run(fb_walk *walk, uint8_t *arena, uint32_t size, const int8_t *input, int8_t *output,
+                      const fb_hooks *hooks) {
+    const fb_model *model = walk->model;
     fb_layer layer;
     fb_places places;
-    uint8_t *base = arena;
-    uint32_t size = arena_size > UINT32_MAX ? UINT32_MAX : (uint32_t)arena_size;
-    if (!model || !input || !output || (!arena && arena_size)) return FB_ERR_ARGUMENT;
-    if ((uintptr_t)arena % FB_ALIGN) return FB_ERR_ALIGN;
-    size &= ~(uint32_t)(FB_ALIGN - 1);
-    fb_walk_start(&walk, model);
-    while (walk.op < model->ops) {
-        unsigned op = walk.op;
+    while (walk->op < model->ops) {
+        unsigned op = walk->op;
         const fb_kernel *kernel;
         const int8_t *in, *in2;
         int8_t *out;
         uint32_t scratch, live;
-        fb_status status = fb_walk_next(&walk, &layer, &places);
+        fb_status status = fb_walk_next(walk, &layer, &places);
         if (status != FB_OK) return status;
         live = fb_sum(places.bottom, places.top);
         if (live > size) return FB_ERR_ARENA;
         kernel = fb_choose(&layer, size - live, &scratch);
         if (!kernel) return FB_ERR_ARENA;
-        in = place(&places.in, base, size, caller(model, layer.input, input, output));
-        in2 = place(&places.in2, base, size, caller(model, places.in2.tensor, input, output));
-        out = place(&places.out, base, size, (uint8_t *)output);
+        in = place(&places.in, arena, size, caller(model, layer.input, input, output));
+        in2 = place(&places.in2, arena, size, caller(model, places.in2.tensor, input, output));
+        out = place(&places.out, arena, size, (uint8_t *)output);
         if (hooks && hooks->before) hooks->before(hooks->context, op);
-        kernel->run(&layer, in, in2, out, base + places.bottom);
+        kernel->run(&layer, in, in2, out, arena + places.bottom);
         if (hooks && hooks->after) hooks->after(hooks->context, op, layer.output, out, layer.out.size);
     }
+    return FB_OK;
+}
+
+fb_status fb_invoke(const fb_model *model, void *arena, size_t arena_size, const int8_t *input, int8_t *output,
+                    const fb_hooks *hooks) {
+    fb_walk walk;
+    uint32_t size = arena_size > UINT32_MAX ? UINT32_MAX : (uint32_t)arena_size;
+    fb_status status;
+    if (!model || !arena || !input || !output) return FB_ERR_ARGUMENT;
+    if ((uintptr_t)arena % FB_ALIGN) return FB_ERR_ALIGN;
+    fb_walk_start(&walk, model);
+    status = fb_walk_run(&walk, arena, size & ~(uint32_t)(FB_ALIGN - 1), input, output, hooks);
+    if (status != FB_OK) return status;
     if (model->input == model->output) memcpy(output, input, fb_model_tensor(model, model->output).size);
     return FB_OK;
 }

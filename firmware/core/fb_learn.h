@@ -5,7 +5,8 @@
  * layers | buffers, k bits a weight, in the order filter, channel, tap, of trained layers. New bits and biases wait
  * there for the end of the step. Layers stand in falling order: the last first, as passes take them.
  *
- * The arena in a pass: counts | sums of gradients | saved inputs, masks and choices | work.
+ * The arena in a pass: counts | sums of gradients | masks and choices | work, where the forward pass leaves the inputs
+ * of the layers it sums up gradients for, and the backward pass its gradients | scores.
  */
 #ifndef FB_LEARN_H
 #define FB_LEARN_H
@@ -51,7 +52,6 @@ typedef struct fb_state {
     int32_t *bias;
     uint16_t *bits;
     uint8_t *buffer;
-    uint32_t size; /* UINT32_MAX: too large */
 } fb_state;
 
 fb_state fb_state_at(const fb_model *model, const fb_train_config *config, uint8_t *state);
@@ -76,19 +76,24 @@ static inline uint32_t fb_front(const fb_model *model) {
     return fb_aligned((uint32_t)sizeof(fb_count) * ((uint32_t)model->tensors + model->ops));
 }
 
-/* Mark the tensors whose gradients the pass needs: those that depend on what is trained. */
-void fb_mark_active(fb_train *train);
+/* Mark the tensors whose gradients the pass needs, those that depend on what is trained, and the ones it keeps. */
+void fb_mark_tensors(fb_train *train);
 static inline bool fb_active(const fb_train *train, unsigned tensor) {
     return train->pass.active[tensor / 8] >> tensor % 8 & 1;
 }
 
-/* Run the net backwards, from the label down to the pass's last layer. With `peak`, only find how many bytes of work
- * that takes (`fast`: with the fastest kernels). `scores` is the net's output. */
-fb_status fb_backward(fb_train *train, const int8_t *input, const int8_t *scores, unsigned label, uint32_t *peak,
-                      bool fast);
+/* A sample forwards, then backwards from the label down to the pass's last layer, in `size` bytes of work. */
+fb_status fb_forward(fb_train *train, uint8_t *work, uint32_t size, const int8_t *input, int8_t *scores);
+fb_status fb_backward(fb_train *train, uint8_t *work, uint32_t size, const int8_t *input, const int8_t *scores,
+                      unsigned label, uint32_t *loss);
 
-/* Offsets, in the saved part, of a layer's input, mask or choices: those of the operations above it in the pass. */
-uint32_t fb_saved_input(const fb_train *train, unsigned op);
+/* Bytes of work they take, with the fastest kernels or with those that need least; UINT32_MAX if they cannot run. */
+uint32_t fb_work_size(fb_train *train, bool fast);
+
+/* Keep of a layer's result what the backward pass needs to know of it. */
+void fb_save_masks(const fb_train *train, unsigned op, unsigned tensor, const int8_t *values);
+
+/* Offset, in the saved part, of an operation's mask or choices, and the size of that part. */
 uint32_t fb_saved_mask(const fb_train *train, unsigned op);
 uint32_t fb_saved_size(const fb_train *train);
 

@@ -1,16 +1,21 @@
 #include "fb_plan.h"
 
+#define LARGEST_ARENA (UINT32_MAX & ~(uint32_t)(FB_ALIGN - 1))
+
 void fb_walk_start(fb_walk *walk, const fb_model *model) {
     walk->model = model;
     walk->op = 0;
     walk->live.count = 0;
+    walk->keep = NULL;
 }
 
-/* Whether an operation after `op` reads `tensor`. */
-static bool read_later(const fb_model *model, unsigned op, unsigned tensor) {
+/* Whether an operation after this one reads `tensor`, or it is kept. */
+static bool wanted(const fb_walk *walk, unsigned tensor) {
+    const fb_model *model = walk->model;
     const uint8_t *p = model->image + FB_HEADER_SIZE + FB_TENSOR_SIZE * (size_t)model->tensors;
     unsigned i;
-    for (i = op + 1, p += FB_OP_SIZE * (size_t)i; i < model->ops; i++, p += FB_OP_SIZE) {
+    if (walk->keep && (walk->keep[tensor / 8] >> tensor % 8 & 1)) return true;
+    for (i = walk->op + 1, p += FB_OP_SIZE * (size_t)i; i < model->ops; i++, p += FB_OP_SIZE) {
         if (fb_u16(p + 2) == tensor || fb_u16(p + 4) == tensor) return true;
     }
     return false;
@@ -24,9 +29,8 @@ static bool outside(const fb_model *model, unsigned tensor) {
 static const fb_block *reusable(const fb_walk *walk, const fb_layer *layer, const fb_places *places) {
     bool elementwise = layer->kind == FB_ADD || layer->kind == FB_RELU || layer->kind == FB_FLATTEN;
     if (!elementwise || outside(walk->model, layer->output)) return NULL;
-    if (places->in.offset != FB_OUTSIDE && !read_later(walk->model, walk->op, layer->input)) return &places->in;
-    if (layer->kind == FB_ADD && places->in2.offset != FB_OUTSIDE &&
-        !read_later(walk->model, walk->op, layer->input2)) {
+    if (places->in.offset != FB_OUTSIDE && !wanted(walk, layer->input)) return &places->in;
+    if (layer->kind == FB_ADD && places->in2.offset != FB_OUTSIDE && !wanted(walk, layer->input2)) {
         return &places->in2;
     }
     return NULL;
@@ -50,11 +54,11 @@ fb_status fb_walk_next(fb_walk *walk, fb_layer *layer, fb_places *places) {
     }
     places->bottom = fb_blocks_extent(&walk->live, false);
     places->top = fb_blocks_extent(&walk->live, true);
-    if (!read_later(model, walk->op, layer->input)) fb_blocks_drop(&walk->live, layer->input);
-    if (layer->kind == FB_ADD && !read_later(model, walk->op, layer->input2)) {
+    if (!wanted(walk, layer->input)) fb_blocks_drop(&walk->live, layer->input);
+    if (layer->kind == FB_ADD && !wanted(walk, layer->input2)) {
         fb_blocks_drop(&walk->live, layer->input2);
     }
-    if (!read_later(model, walk->op, layer->output)) fb_blocks_drop(&walk->live, layer->output);
+    if (!wanted(walk, layer->output)) fb_blocks_drop(&walk->live, layer->output);
     walk->op++;
     return FB_OK;
 }
@@ -78,28 +82,39 @@ static uint32_t least_scratch(const fb_layer *layer) {
     return least;
 }
 
-static size_t arena_for(const fb_model *model, bool least) {
-    fb_walk walk;
+uint32_t fb_walk_arena(fb_walk *walk, bool least) {
     fb_layer layer;
     fb_places places;
-    uint32_t most = 0, scratch = 0;
-    fb_walk_start(&walk, model);
-    while (walk.op < model->ops) {
-        if (fb_walk_next(&walk, &layer, &places) != FB_OK) return 0;
+    uint32_t most = FB_ALIGN; /* never 0: that says it cannot run */
+    while (walk->op < walk->model->ops) {
+        uint32_t live, room, scratch;
+        if (fb_walk_next(walk, &layer, &places) != FB_OK) return 0;
+        live = fb_sum(places.bottom, places.top);
+        if (live > LARGEST_ARENA) return 0;
+        room = LARGEST_ARENA - live;
         if (least) {
             scratch = least_scratch(&layer);
-        } else {
-            fb_choose(&layer, FB_NOT_FOR_THIS, &scratch);
+        } else if (!fb_choose(&layer, room, &scratch)) {
+            return 0;
         }
-        scratch = fb_sum(fb_aligned(scratch), fb_sum(places.bottom, places.top));
-        if (scratch > most) most = scratch;
+        if (scratch > room) return 0;
+        live += fb_aligned(scratch);
+        if (live > most) most = live;
     }
-    return most ? most : FB_ALIGN; /* never 0: that says it cannot run */
+    return most;
 }
 
-size_t fb_arena_size(const fb_model *model) { return arena_for(model, false); }
+size_t fb_arena_size(const fb_model *model) {
+    fb_walk walk;
+    fb_walk_start(&walk, model);
+    return fb_walk_arena(&walk, false);
+}
 
-size_t fb_arena_least(const fb_model *model) { return arena_for(model, true); }
+size_t fb_arena_least(const fb_model *model) {
+    fb_walk walk;
+    fb_walk_start(&walk, model);
+    return fb_walk_arena(&walk, true);
+}
 
 fb_status fb_plan_layer(const fb_model *model, size_t arena_size, unsigned op, fb_layer_plan *plan) {
     fb_walk walk;

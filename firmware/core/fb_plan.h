@@ -20,6 +20,7 @@ typedef struct fb_walk {
     const fb_model *model;
     unsigned op; /* the next one */
     fb_blocks live;
+    const uint8_t *keep; /* bits of tensors that stay until the end, for learning; NULL: none */
 } fb_walk;
 
 /* Where the tensors of an operation are. A block of FB_OUTSIDE is the caller's input or output. */
@@ -34,6 +35,14 @@ void fb_walk_start(fb_walk *walk, const fb_model *model);
 
 /* Places for the next operation, which is decoded into `layer`; FB_ERR_LIVE if there are too many activations. */
 fb_status fb_walk_next(fb_walk *walk, fb_layer *layer, fb_places *places);
+
+/* Bytes of arena for all operations from here on, with the fastest kernels or with those that need least; 0 if it cannot
+ * run. What is kept lies in `live` then. */
+uint32_t fb_walk_arena(fb_walk *walk, bool least);
+
+/* Run all operations from here on. */
+fb_status fb_walk_run(fb_walk *walk, uint8_t *arena, uint32_t size, const int8_t *input, int8_t *output,
+                      const fb_hooks *hooks);
 
 /* The fastest kernel for a layer that has `room` bytes of scratch; NULL if none fits. */
 const fb_kernel *fb_choose(const fb_layer *layer, uint32_t room, uint32_t *scratch);

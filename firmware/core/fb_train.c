@@ -53,23 +53,34 @@ static amounts amounts_of(const fb_model *model, const fb_train_config *config, 
     }
 }
 
-fb_state fb_state_at(const fb_model *model, const fb_train_config *config, uint8_t *state) {
+/* Offsets of the parts of the state. */
+typedef struct offsets {
+    uint32_t exponent, mean, bias, bits, buffer, size;
+} offsets;
+
+static offsets offsets_of(const fb_model *model, const fb_train_config *config) {
     amounts a = amounts_of(model, config, UINT32_MAX);
-    uint32_t exponents = fb_aligned((uint32_t)sizeof(fb_head)), mean, bias, bits, buffer;
-    fb_state at;
-    mean = fb_aligned(exponents + model->tensors + model->ops);
-    bias = mean + (uint32_t)sizeof(fb_mean) * model->ops;
-    bits = bias + (config->bias ? 4 * a.channels : 0);
-    buffer = fb_sum(bits, fb_product(2, a.words));
-    at.size = fb_aligned(fb_sum(buffer, a.weights / 8 * config->buffer_bits + config->buffer_bits));
+    offsets at;
+    at.exponent = fb_aligned((uint32_t)sizeof(fb_head));
+    at.mean = fb_aligned(at.exponent + model->tensors + model->ops);
+    at.bias = at.mean + (uint32_t)sizeof(fb_mean) * model->ops;
+    at.bits = at.bias + (config->bias ? 4 * a.channels : 0);
+    at.buffer = fb_sum(at.bits, fb_product(2, a.words));
+    at.size = fb_aligned(fb_sum(at.buffer, a.weights / 8 * config->buffer_bits + config->buffer_bits));
     if (a.words > UINT32_MAX / 32 || a.weights > UINT32_MAX / 32) at.size = UINT32_MAX;
+    return at;
+}
+
+fb_state fb_state_at(const fb_model *model, const fb_train_config *config, uint8_t *state) {
+    offsets o = offsets_of(model, config);
+    fb_state at;
     at.head = (fb_head *)(void *)state;
-    at.exponent = (int8_t *)state + exponents;
+    at.exponent = (int8_t *)state + o.exponent;
     at.sum_exponent = at.exponent + model->tensors;
-    at.mean = (fb_mean *)(void *)(state + mean);
-    at.bias = (int32_t *)(void *)(state + bias);
-    at.bits = (uint16_t *)(void *)(state + bits);
-    at.buffer = state + buffer;
+    at.mean = (fb_mean *)(void *)(state + o.mean);
+    at.bias = (int32_t *)(void *)(state + o.bias);
+    at.bits = (uint16_t *)(void *)(state + o.bits);
+    at.buffer = state + o.buffer;
     return at;
 }
 
@@ -82,55 +93,30 @@ static fb_status check_config(const fb_model *model, const fb_train_config *conf
 size_t fb_train_state_size(const fb_model *model, const fb_train_config *config) {
     uint32_t size;
     if (check_config(model, config) != FB_OK) return 0;
-    size = fb_state_at(model, config, NULL).size;
+    size = offsets_of(model, config).size;
     return size == UINT32_MAX ? 0 : size;
 }
 
-/* What is saved in the forward pass.
- * From the last operation down to the pass's lowest: the masks of active layers, the choices of max pooling, and the
- * inputs of layers whose filters are in the pass, each tensor once. */
+/* What is saved in the forward pass: from the last operation down to the pass's lowest, the masks of active layers and
+ * the choices of max pooling. */
 
-enum saved { MASK, INPUT };
-
-static bool saves_input(const fb_train *train, unsigned op, const fb_layer *layer) {
-    return op <= train->pass.high_op && op >= train->pass.low_op && fb_trains_bits(&train->config, op, layer) &&
-           layer->input != train->model.input;
-}
-
-/* Offset of the mask (or choices) of an operation, or of the saved tensor; the size of all if it is not found. */
-static uint32_t saved_offset(const fb_train *train, enum saved what, unsigned wanted) {
+/* Offset of the mask or choices of `wanted`; the size of all if there is no such operation. */
+static uint32_t saved_offset(const fb_train *train, unsigned wanted) {
     uint32_t at = 0;
-    fb_layer layer, later;
+    fb_layer layer;
     for (unsigned op = train->model.ops; op-- > train->pass.low_op;) {
+        if (op == wanted) return at;
         fb_layer_decode(&train->model, op, &layer);
-        if (what == MASK && op == wanted) return at;
-        if (fb_active(train, layer.output)) {
-            if (fb_masked(&layer)) at = fb_sum(at, fb_aligned(layer.out.size / 8 + 1));
-            if (layer.kind == FB_MAX_POOL) at = fb_sum(at, fb_aligned(layer.out.size));
-        }
-        if (saves_input(train, op, &layer)) {
-            bool first = true;
-            for (unsigned i = op + 1; first && i <= train->pass.high_op; i++) {
-                fb_layer_decode(&train->model, i, &later);
-                first = !(saves_input(train, i, &later) && later.input == layer.input);
-            }
-            if (!first) continue;
-            if (what == INPUT && layer.input == wanted) return at;
-            at = fb_sum(at, fb_aligned(layer.in.size));
-        }
+        if (!fb_active(train, layer.output)) continue;
+        if (fb_masked(&layer)) at = fb_sum(at, fb_aligned(layer.out.size / 8 + 1));
+        if (layer.kind == FB_MAX_POOL) at = fb_sum(at, fb_aligned(layer.out.size));
     }
     return at;
 }
 
-uint32_t fb_saved_mask(const fb_train *train, unsigned op) { return saved_offset(train, MASK, op); }
+uint32_t fb_saved_mask(const fb_train *train, unsigned op) { return saved_offset(train, op); }
 
-uint32_t fb_saved_size(const fb_train *train) { return saved_offset(train, INPUT, FB_NO_TENSOR); }
-
-uint32_t fb_saved_input(const fb_train *train, unsigned op) {
-    fb_layer layer;
-    fb_layer_decode(&train->model, op, &layer);
-    return saved_offset(train, INPUT, layer.input);
-}
+uint32_t fb_saved_size(const fb_train *train) { return saved_offset(train, UINT32_MAX); }
 
 /* Where a layer's result is not cut off. */
 static void save_mask(const fb_layer *layer, const int8_t *values, uint8_t *mask) {
@@ -163,8 +149,7 @@ static void save_choices(const fb_layer *layer, const int8_t *in, uint8_t *choic
     }
 }
 
-static void after_layer(void *context, unsigned op, unsigned tensor, const int8_t *values, uint32_t size) {
-    fb_train *train = context;
+void fb_save_masks(const fb_train *train, unsigned op, unsigned tensor, const int8_t *values) {
     uint8_t *saved = train->arena + train->pass.saved;
     fb_layer layer;
     fb_layer_decode(&train->model, op, &layer);
@@ -173,11 +158,8 @@ static void after_layer(void *context, unsigned op, unsigned tensor, const int8_
     }
     for (unsigned i = op + 1; i < train->model.ops; i++) {
         fb_layer_decode(&train->model, i, &layer);
-        if (layer.input != tensor || i < train->pass.low_op) continue;
-        if (layer.kind == FB_MAX_POOL && fb_active(train, layer.output)) {
-            save_choices(&layer, values, saved + fb_saved_mask(train, i));
-        }
-        if (saves_input(train, i, &layer)) memcpy(saved + fb_saved_input(train, i), values, size);
+        if (layer.kind != FB_MAX_POOL || layer.input != tensor || !fb_active(train, layer.output)) continue;
+        if (i >= train->pass.low_op) save_choices(&layer, values, saved + fb_saved_mask(train, i));
     }
 }
 
@@ -201,15 +183,14 @@ uint32_t fb_sums_of(const fb_train *train, unsigned op, unsigned *first, unsigne
     return at;
 }
 
+static uint32_t scores_size(const fb_model *model) { return fb_aligned(fb_model_tensor(model, model->output).size); }
+
 /* Bytes the pass needs beside the sums. */
-static uint32_t need_beside_sums(fb_train *train, bool fast, fb_status *status) {
-    uint32_t peak, forward;
-    fb_mark_active(train);
-    *status = fb_backward(train, NULL, NULL, 0, &peak, fast);
-    forward = (uint32_t)(fast ? fb_arena_size(&train->model) : fb_arena_least(&train->model));
-    forward = fb_sum(forward, fb_aligned(fb_model_tensor(&train->model, train->model.output).size)); /* the scores */
-    if (forward > peak) peak = forward;
-    return fb_sum(fb_front(&train->model), fb_sum(fb_aligned(fb_saved_size(train)), fb_aligned(peak)));
+static uint32_t need_beside_sums(fb_train *train, bool fast) {
+    uint32_t work;
+    fb_mark_tensors(train);
+    work = fb_sum(fb_aligned(fb_work_size(train, fast)), scores_size(&train->model));
+    return fb_sum(fb_front(&train->model), fb_sum(fb_aligned(fb_saved_size(train)), work));
 }
 
 /* As many filters as fit, from (op, filter) on. False if not even one does. */
@@ -224,10 +205,9 @@ static bool take_filters(fb_train *train, unsigned op, unsigned filter, uint32_t
         unsigned from = op == train->pass.high_op ? filter : 0, next;
         uint32_t each = fb_product(4, sums_per_filter(&train->config, op, &layer)), need, room;
         uint16_t low = train->pass.low_op, end = train->pass.end_filter;
-        fb_status status;
         train->pass.low_op = (uint16_t)op;
-        need = fb_sum(need_beside_sums(train, fast, &status), taken);
-        room = status == FB_OK && need < arena ? (arena - need) / each : 0;
+        need = fb_sum(need_beside_sums(train, fast), taken);
+        room = need < arena ? (arena - need) / each : 0;
         if (room > layer.out.channels - from) room = layer.out.channels - from;
         if (room == 0) {
             train->pass.low_op = low;
@@ -262,7 +242,7 @@ static fb_status lay_out(fb_train *train) {
     fb_layer layer;
     fb_layer_decode(&train->model, train->pass.low_op, &layer);
     sums += (end - first) * sums_per_filter(&train->config, train->pass.low_op, &layer);
-    fb_mark_active(train);
+    fb_mark_tensors(train);
     train->pass.sums = fb_front(&train->model);
     train->pass.saved = fb_aligned(train->pass.sums + 4 * sums);
     train->pass.work = train->pass.saved + fb_aligned(fb_saved_size(train));
@@ -280,13 +260,11 @@ static void calibrating_pass(fb_train *train) {
 
 static fb_status plan_pass(fb_train *train) {
     const fb_head *head = (const fb_head *)(const void *)train->state;
-    fb_status status;
     uint32_t fast = 0;
     train->seen = 0;
     if (head->phase == FB_CALIBRATE) {
         calibrating_pass(train);
-        if (need_beside_sums(train, false, &status) > train->arena_size) return FB_ERR_ARENA;
-        return status == FB_OK ? lay_out(train) : status;
+        return need_beside_sums(train, false) > train->arena_size ? FB_ERR_ARENA : lay_out(train);
     }
     /* Tables make a pass fast, sums make passes few: without tables, if that gives twice as many filters. */
     if (take_filters(train, head->op, head->filter, train->arena_size, true)) fast = filters_in_pass(train);
@@ -298,33 +276,25 @@ static fb_status plan_pass(fb_train *train) {
 size_t fb_train_arena_size(const fb_model *model, const fb_train_config *config, bool fast) {
     fb_train train;
     fb_layer layer;
-    fb_status status = check_config(model, config);
-    uint32_t most = 0, need;
-    unsigned op;
-    if (status != FB_OK) return 0;
+    uint32_t most = 0, sums = 0, need;
+    unsigned op, next;
+    if (check_config(model, config) != FB_OK) return 0;
     memset(&train, 0, sizeof train);
     train.model = *model;
     train.config = *config;
-    op = model->ops;
-    if (fast) { /* everything in one pass */
-        amounts a = amounts_of(model, config, UINT32_MAX);
-        train.pass.high_op = (uint16_t)a.highest;
-        train.pass.low_op = (uint16_t)a.lowest;
-        need = need_beside_sums(&train, true, &status);
-        need = fb_sum(need, fb_product(4, fb_sum(a.weights, config->bias ? a.channels : 0)));
-        return status == FB_OK && need != UINT32_MAX ? fb_aligned(need) : 0;
-    }
-    for (;;) {
-        unsigned next = below(model, config, op, &layer);
-        if (next == op) break;
-        op = next;
-        train.pass.high_op = train.pass.low_op = (uint16_t)op;
-        need = need_beside_sums(&train, false, &status);
-        if (status != FB_OK) return 0;
-        need = fb_sum(need, fb_product(4, sums_per_filter(config, op, &layer)));
+    train.pass.high_op = (uint16_t)below(model, config, model->ops, &layer);
+    /* From the last layer down: each alone, or all so far together. Together may be more tensors than FB_MAX_LIVE; then
+     * the largest pass that can run is what counts. */
+    for (op = model->ops; (next = below(model, config, op, &layer)) != op; op = next) {
+        uint32_t each = fb_product(4, sums_per_filter(config, next, &layer));
+        train.pass.low_op = (uint16_t)next;
+        if (!fast) train.pass.high_op = (uint16_t)next;
+        sums = fast ? fb_sum(sums, fb_product(each, layer.out.channels)) : each;
+        need = fb_sum(need_beside_sums(&train, fast), sums);
+        if (need == UINT32_MAX) return fast ? fb_aligned(most) : 0;
         if (need > most) most = need;
     }
-    return most == UINT32_MAX ? 0 : fb_aligned(most);
+    return fb_aligned(most);
 }
 
 /* State. */
@@ -408,10 +378,10 @@ fb_status fb_train_open(fb_train *train, void *image, size_t image_size, void *s
     train->arena = arena;
     train->arena_size = arena_size > UINT32_MAX ? UINT32_MAX : (uint32_t)arena_size;
     at = fb_state_at(&model, config, state);
-    if (at.size > state_size) return FB_ERR_STATE;
-    train->state_size = at.size;
+    train->state_size = offsets_of(&model, config).size;
+    if (train->state_size > state_size) return FB_ERR_STATE;
     if (at.head->magic == 0) {
-        memset(state, 0, at.size);
+        memset(state, 0, train->state_size);
         at.head->magic = FB_STATE_MAGIC;
         at.head->config = config_crc(config);
         at.head->net = net_crc(&model);
@@ -443,37 +413,25 @@ fb_status fb_train_begin(fb_train *train, uint32_t samples, uint32_t rate_bits, 
 }
 
 fb_status fb_train_sample(fb_train *train, const int8_t *input, unsigned label, fb_train_result *result) {
-    fb_hooks hooks = {NULL, NULL, NULL};
     const fb_head *head;
     fb_tensor out;
+    uint8_t *work;
     int8_t *scores;
-    uint32_t size, room;
+    uint32_t size;
     fb_status status;
     if (!train || !input || train->samples == 0) return FB_ERR_ARGUMENT;
     head = (const fb_head *)(const void *)train->state;
     out = fb_model_tensor(&train->model, train->model.output);
     if (label >= out.size || train->seen >= train->samples) return FB_ERR_ARGUMENT;
-    if (head->phase == FB_CALIBRATE && train->seen >= FB_CALIBRATION_SAMPLES) {
-        train->seen++;
-        return FB_OK;
-    }
-    /* The scores lie at the end of the work area; they are read before the first gradient is written over them. */
-    room = (train->arena_size - train->pass.work) & ~(uint32_t)(FB_ALIGN - 1);
-    size = fb_aligned(out.size);
-    if (room < size) return FB_ERR_ARENA;
-    scores = (int8_t *)(train->arena + train->pass.work + room - size);
-    hooks.context = train;
-    hooks.after = after_layer;
-    status = fb_invoke(&train->model, train->arena + train->pass.work, room - size, input, scores, &hooks);
-    if (status != FB_OK) return status;
-    if (result) {
-        result->predicted = (uint16_t)fb_argmax(scores, out.size);
-        /* the gradient goes where the backward pass will put it first */
-        result->loss =
-            fb_softmax_gradient(scores, out.size, out.scale_bits, label, (int8_t *)(train->arena + train->pass.work));
-    }
     train->seen++;
-    return fb_backward(train, input, scores, label, NULL, true);
+    if (head->phase == FB_CALIBRATE && train->seen > FB_CALIBRATION_SAMPLES) return FB_OK;
+    work = train->arena + train->pass.work;
+    size = ((train->arena_size - train->pass.work) & ~(uint32_t)(FB_ALIGN - 1)) - scores_size(&train->model);
+    scores = (int8_t *)(work + size);
+    status = fb_forward(train, work, size, input, scores);
+    if (status != FB_OK) return status;
+    if (result) result->predicted = (uint16_t)fb_argmax(scores, out.size);
+    return fb_backward(train, work, size, input, scores, label, result ? &result->loss : NULL);
 }
 
 /* Updates. */

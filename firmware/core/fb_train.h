@@ -72,16 +72,17 @@ typedef struct fb_train {
     fb_train_config config;
     uint8_t *image, *state, *arena;
     uint32_t state_size, arena_size;
-    uint32_t samples, seen;         /* of the virtual batch; in this pass */
-    uint32_t rate_bits, rate_bias;  /* of this step */
-    uint32_t passes;                /* since fb_train_begin */
-    uint32_t flips;                 /* of the last step */
-    struct {                        /* what this pass sums up: */
-        uint16_t high_op, low_op;   /* these operations, from the last to the first */
-        uint16_t first_filter;      /* of high_op */
-        uint16_t end_filter;        /* of low_op, exclusive */
-        uint32_t sums, saved, work; /* offsets in the arena */
-        uint8_t active[FB_TRAIN_TENSORS / 8];
+    uint32_t samples, seen;                   /* of the virtual batch; in this pass */
+    uint32_t rate_bits, rate_bias;            /* of this step */
+    uint32_t passes;                          /* since fb_train_begin */
+    uint32_t flips;                           /* of the last step */
+    struct {                                  /* what this pass sums up: */
+        uint16_t high_op, low_op;             /* these operations, from the last to the first */
+        uint16_t first_filter;                /* of high_op */
+        uint16_t end_filter;                  /* of low_op, exclusive */
+        uint32_t sums, saved, work;           /* offsets in the arena */
+        uint8_t active[FB_TRAIN_TENSORS / 8]; /* tensors whose gradients it needs */
+        uint8_t keep[FB_TRAIN_TENSORS / 8];   /* tensors it needs of the forward pass: inputs of its layers */
     } pass;
     fb_gradient_function *on_gradient; /* may be NULL */
     void *context;

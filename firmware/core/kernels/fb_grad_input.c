@@ -128,12 +128,14 @@ static void spread(const fb_layer *layer, const fb_layer *back, const int8_t *h,
 
 void fb_grad_input(const fb_layer *layer, const int8_t *h, int8_t *out, unsigned shift, void *scratch, uint32_t room) {
     fb_layer back;
-    parts p = {0, 0, 0, 0, UINT32_MAX};
+    parts p = {0, 0, 0, 0, 0};
     const fb_kernel *kernel = NULL;
     uint32_t own;
     uint8_t *at = scratch;
-    if (transposed(layer, shift, &back)) p = parts_of(layer, &back);
-    if (p.all <= room) kernel = fb_choose(&back, room - p.all, &own);
+    if (transposed(layer, shift, &back)) {
+        p = parts_of(layer, &back);
+        if (p.all <= room) kernel = fb_choose(&back, room - p.all, &own);
+    }
     if (!kernel) {
         plainly(layer, h, out, shift);
         return;
