@@ -47,12 +47,21 @@ FB_KERNEL(fb_shortcut);
 FB_KERNEL(fb_relu);
 FB_KERNEL(fb_flatten);
 
+/* For functions whose constant arguments choose what is in them. */
+#if defined(__GNUC__)
+#define FB_INLINE static inline __attribute__((always_inline))
+#else
+#define FB_INLINE static inline
+#endif
+
 /* int8 of −128 … 127. */
 static inline int32_t fb_saturate(int32_t v) {
 #if defined(__ARM_FEATURE_SAT) && !defined(__ARM_NEON)
     int32_t r;
     __asm__("ssat %0, #8, %1" : "=r"(r) : "r"(v));
     return r;
+#elif defined(__thumb__)
+    return v == (int8_t)v ? v : v >> 31 ^ 127; /* 3 instructions where nothing saturates */
 #else
     if (v > 127) v = 127;
     if (v < -128) v = -128;
@@ -60,12 +69,39 @@ static inline int32_t fb_saturate(int32_t v) {
 #endif
 }
 
-/* `sum` · multiplier / 2^shift to the nearest integer, ties away from zero, plus the zero point, within low … 127.
- * The image's bounds keep the product within 31 bits. */
+/* What is to be added to a product before fb_scale: it can often join another constant. */
+static inline int32_t fb_half(unsigned shift) {
+#if defined(__thumb__) && defined(__GNUC__)
+    (void)shift;
+    return 0;
+#else
+    return (int32_t)1 << (shift - 1);
+#endif
+}
+
+/* A product, plus fb_half, / 2^shift to the nearest integer, ties away from zero, plus the zero point, within
+ * −128 … 127. With `relu`, negative quotients do not matter. The image's bounds keep the product ± 2^shift / 2 within
+ * 31 bits. */
+static inline int8_t fb_scale(int32_t v, unsigned shift, int32_t zero_point, bool relu) {
+#if defined(__thumb__) && defined(__GNUC__)
+    if (!relu) v += v >> 31;
+    /* The last bit that is shifted out is the carry: it rounds. */
+#if defined(__thumb2__)
+    __asm__("asrs %0, %0, %1\n\tadcs %0, %0, %2" : "+r"(v) : "r"(shift), "r"(zero_point) : "cc");
+#else
+    __asm__(".syntax unified\n\tasrs %0, %0, %1\n\tadcs %0, %0, %2" : "+l"(v) : "l"(shift), "l"(zero_point) : "cc");
+#endif
+#else
+    if (!relu) v -= v < fb_half(shift);
+    v = (v >> shift) + zero_point;
+#endif
+    return (int8_t)fb_saturate(v);
+}
+
+/* `sum` · multiplier / 2^shift, rounded as above, plus the zero point, within low … 127. */
 static inline int8_t fb_requantize(int32_t sum, int32_t multiplier, unsigned shift, int32_t zero_point, int32_t low) {
-    int32_t product = sum * multiplier;
-    int32_t v = fb_saturate(((product + ((int32_t)1 << (shift - 1)) + (product >> 31)) >> shift) + zero_point);
-    return (int8_t)(v < low ? low : v);
+    int8_t v = fb_scale(sum * multiplier + fb_half(shift), shift, zero_point, false);
+    return v < low ? (int8_t)low : v;
 }
 
 #endif

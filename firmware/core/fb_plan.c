@@ -25,15 +25,15 @@ static bool outside(const fb_model *model, unsigned tensor) {
     return tensor == model->input || tensor == model->output;
 }
 
-/* The input whose place the output may take: one that is in the arena and that nobody reads any more. */
+/* The input whose place the output may take: one that is in the arena and that nobody reads any more. Of two, the one
+ * nearer to its end of the arena, so that less is in use when the other is gone. */
 static const fb_block *reusable(const fb_walk *walk, const fb_layer *layer, const fb_places *places) {
     bool elementwise = layer->kind == FB_ADD || layer->kind == FB_RELU || layer->kind == FB_FLATTEN;
+    bool first = places->in.offset != FB_OUTSIDE && !wanted(walk, layer->input);
+    bool second = layer->kind == FB_ADD && places->in2.offset != FB_OUTSIDE && !wanted(walk, layer->input2);
     if (!elementwise || outside(walk->model, layer->output)) return NULL;
-    if (places->in.offset != FB_OUTSIDE && !wanted(walk, layer->input)) return &places->in;
-    if (layer->kind == FB_ADD && places->in2.offset != FB_OUTSIDE && !wanted(walk, layer->input2)) {
-        return &places->in2;
-    }
-    return NULL;
+    if (first && second) return places->in2.offset < places->in.offset ? &places->in2 : &places->in;
+    return first ? &places->in : second ? &places->in2 : NULL;
 }
 
 fb_status fb_walk_next(fb_walk *walk, fb_layer *layer, fb_places *places) {

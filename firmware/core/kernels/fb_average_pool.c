@@ -19,7 +19,9 @@ void fb_average_pool(const fb_layer *layer, const int8_t *in, const int8_t *in2,
                     in + (size_t)(oy * layer->stride_h) * (size_t)width + (size_t)(ox * layer->stride_w);
                 int32_t sum = offset;
                 for (y = 0; y < layer->kernel_h; y++, row += width) {
-                    for (x = 0; x < layer->kernel_w; x++) sum += row[x];
+                    const int8_t *p = row;
+                    for (x = layer->kernel_w; x >= 4; x -= 4, p += 4) sum += p[0] + p[1] + p[2] + p[3];
+                    for (; x; x--) sum += *p++;
                 }
                 *out++ = fb_requantize(sum, (int32_t)layer->factor[0], layer->shift, layer->out.zero_point, layer->low);
             }
