@@ -4,6 +4,31 @@
 
 #include "fb_kernels.h"
 
+/* Their assembly takes more registers than a compiler leaves that does not optimize. */
+#if defined(__ARM_FEATURE_MVE) && defined(__OPTIMIZE__)
+#define FB_MVE
+#endif
+
+#ifdef FB_MVE
+
+FB_KERNEL(fb_conv_bin_mve);
+FB_KERNEL(fb_dense_bin_mve);
+FB_KERNEL(fb_conv_int8_mve);
+FB_KERNEL(fb_dense_int8_mve);
+FB_KERNEL(fb_max_pool_mve);
+FB_KERNEL(fb_average_pool_mve);
+FB_KERNEL(fb_add_mve);
+
+#define FB_CONV_BINARY_MVE FB_ENTRY(fb_conv_bin_mve),
+#define FB_DENSE_BINARY_MVE FB_ENTRY(fb_dense_bin_mve),
+#define FB_CONV_INT8_MVE FB_ENTRY(fb_conv_int8_mve),
+#define FB_DENSE_INT8_MVE FB_ENTRY(fb_dense_int8_mve),
+#define FB_MAX_POOL_MVE FB_ENTRY(fb_max_pool_mve),
+#define FB_AVERAGE_POOL_MVE FB_ENTRY(fb_average_pool_mve),
+#define FB_ADD_MVE FB_ENTRY(fb_add_mve),
+
+#else
+
 #define FB_CONV_BINARY_MVE
 #define FB_DENSE_BINARY_MVE
 #define FB_CONV_INT8_MVE
@@ -12,4 +37,5 @@
 #define FB_AVERAGE_POOL_MVE
 #define FB_ADD_MVE
 
+#endif
 #endif
