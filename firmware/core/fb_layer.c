@@ -14,10 +14,10 @@ fb_tensor fb_model_tensor(const fb_model *model, unsigned index) {
     return t;
 }
 
-void fb_layer_decode(const fb_model *model, unsigned op, fb_layer *layer) {
+void fb_layer_fields(const fb_model *model, unsigned op, fb_layer *layer) {
     const uint8_t *p =
         model->image + FB_HEADER_SIZE + FB_TENSOR_SIZE * (size_t)model->tensors + FB_OP_SIZE * (size_t)op;
-    bool adds, weighted, binary;
+    bool adds;
     layer->kind = p[0];
     layer->flags = p[1];
     layer->input = (uint16_t)fb_u16(p + 2);
@@ -31,8 +31,6 @@ void fb_layer_decode(const fb_model *model, unsigned op, fb_layer *layer) {
     layer->pad_left = p[14];
     layer->shift = p[16];
     adds = layer->kind == FB_ADD;
-    weighted = layer->kind == FB_CONV || layer->kind == FB_DENSE;
-    binary = layer->flags & FB_FLAG_BINARY;
     layer->in = fb_model_tensor(model, layer->input);
     layer->in2 = fb_model_tensor(model, adds ? layer->input2 : layer->input);
     layer->out = fb_model_tensor(model, layer->output);
@@ -46,13 +44,21 @@ void fb_layer_decode(const fb_model *model, unsigned op, fb_layer *layer) {
     layer->bias = NULL;
     layer->mult = NULL;
     layer->mult_int8 = NULL;
-    if (weighted) { /* offsets, multiples of 4 as the image's own address is */
-        const void *first = model->image + layer->factor[0];
-        const void *params = model->image + layer->factor[1];
-        layer->bits = binary ? first : NULL;
-        layer->weights = binary ? NULL : first;
-        layer->bias = params;
-        layer->mult = binary ? (const void *)(layer->bias + layer->out.channels) : NULL;
-        layer->mult_int8 = binary ? NULL : layer->bias + layer->out.channels;
-    }
+}
+
+void fb_layer_decode(const fb_model *model, unsigned op, fb_layer *layer) {
+    fb_layer_fields(model, op, layer);
+    if (layer->kind == FB_CONV || layer->kind == FB_DENSE) fb_layer_weights(model, layer);
+}
+
+void fb_layer_weights(const fb_model *model, fb_layer *layer) {
+    bool binary = layer->flags & FB_FLAG_BINARY;
+    /* offsets, multiples of 4 as the image's own address is */
+    const void *first = model->image + layer->factor[0];
+    const void *params = model->image + layer->factor[1];
+    layer->bits = binary ? first : NULL;
+    layer->weights = binary ? NULL : first;
+    layer->bias = params;
+    layer->mult = binary ? (const void *)(layer->bias + layer->out.channels) : NULL;
+    layer->mult_int8 = binary ? NULL : layer->bias + layer->out.channels;
 }

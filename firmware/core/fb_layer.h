@@ -50,6 +50,11 @@ static inline uint32_t fb_u32(const uint8_t *p) { return fb_u16(p) | fb_u16(p + 
 /* Decode operation `op`; no checks: fb_model_open has made them. */
 void fb_layer_decode(const fb_model *model, unsigned op, fb_layer *layer);
 
+/* Its two halves, for fb_model_open: all but the pointers to weights and parameters, which are NULL; and those, once
+ * their offsets are known to be inside the image. */
+void fb_layer_fields(const fb_model *model, unsigned op, fb_layer *layer);
+void fb_layer_weights(const fb_model *model, fb_layer *layer);
+
 /* Sizes are summed with saturation: a sum that does not fit 32 bits is too large for any arena. */
 static inline uint32_t fb_sum(uint32_t a, uint32_t b) { return a > UINT32_MAX - b ? UINT32_MAX : a + b; }
 static inline uint32_t fb_product(uint32_t a, uint32_t b) { return b && a > UINT32_MAX / b ? UINT32_MAX : a * b; }

@@ -13,9 +13,12 @@ static bool inside(const fb_model *model, uint32_t start, uint32_t at, uint64_t 
     return at >= start && at <= model->size && size <= model->size - at;
 }
 
+/* The next multiple of 4 is inside as well: the image's size is one. */
 static fb_status check_slice(const fb_model *model, uint32_t start, uint32_t at, uint64_t size) {
+    uint32_t end;
     REQUIRE(at % 4 == 0, FB_ERR_ALIGN);
     REQUIRE(inside(model, start, at, size), FB_ERR_OFFSET);
+    for (end = at + (uint32_t)size; end % 4 != 0; end++) REQUIRE(model->image[end] == 0, FB_ERR_RESERVED);
     return FB_OK;
 }
 
@@ -141,13 +144,14 @@ static fb_status check_int8(const fb_layer *layer) {
     return FB_OK;
 }
 
-static fb_status check_weights(const fb_model *model, uint32_t start, const fb_layer *layer) {
+static fb_status check_weights(const fb_model *model, uint32_t start, fb_layer *layer) {
     bool binary = layer->flags & FB_FLAG_BINARY;
     uint64_t filter = binary ? 2 * (uint64_t)layer->words : layer->inputs;
     uint64_t params = binary ? 6 : 8;
     fb_status status = check_slice(model, start, layer->factor[0], filter * layer->out.channels);
     if (status == FB_OK) status = check_slice(model, start, layer->factor[1], params * layer->out.channels);
     if (status != FB_OK) return status;
+    fb_layer_weights(model, layer);
     return binary ? check_binary(layer) : check_int8(layer);
 }
 
@@ -165,7 +169,7 @@ static fb_status check_op(const fb_model *model, uint32_t start, unsigned op) {
     REQUIRE(written(model, op, fb_u16(p + 2)), FB_ERR_INDEX);
     REQUIRE(kind != FB_ADD || written(model, op, fb_u16(p + 4)), FB_ERR_INDEX);
     REQUIRE(fb_u16(p + 6) < model->tensors && !written(model, op, fb_u16(p + 6)), FB_ERR_INDEX);
-    fb_layer_decode(model, op, &layer);
+    fb_layer_fields(model, op, &layer);
     status = check_window(p, &layer);
     if (status == FB_OK) status = check_shapes(p, &layer);
     if (status != FB_OK) return status;

@@ -1,0 +1,186 @@
+/* The fuzz target: bytes that the core accepts as an image must run within its promises (flipbit.h, fb_kernels.h).
+ *
+ * Each tensor, each kernel's scratch and each arena is its own allocation of exactly the size asked for, so that the
+ * address sanitizer sees the first byte read or written beside it. And three ways must give the same bits:
+ *
+ *     reference   the last kernel of each list, tensors apart, no planner
+ *     kernels     every other kernel that takes the layer, on the same input
+ *     arena       fb_invoke with the full arena, the least one, and one in between
+ *
+ * Tensors and the caller's buffers lie at odd addresses: only the arena promises alignment.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fb_plan.h"
+
+/* A valid image may ask for hours of work or gigabytes; larger nets than this are only opened and planned. */
+#ifndef FUZZ_MAX_WORK
+#define FUZZ_MAX_WORK 6000u
+#endif
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+#define REQUIRE(condition) \
+    do { \
+        if (!(condition)) broken(#condition, __LINE__); \
+    } while (0)
+
+static void broken(const char *promise, int line) {
+    fprintf(stderr, "%s:%d: broken promise: %s\n", __FILE__, line, promise);
+    abort();
+}
+
+static uint8_t *allocate(size_t size) {
+    uint8_t *p = malloc(size ? size : 1);
+    REQUIRE(p);
+    memset(p, 0xA5, size); /* what a kernel finds in memory must not matter */
+    return p;
+}
+
+/* `size` bytes at an odd address; free with free_odd. */
+static int8_t *allocate_odd(size_t size) { return (int8_t *)(allocate(size + 1) + 1); }
+
+static void free_odd(int8_t *p) {
+    if (p) free(p - 1);
+}
+
+/* Multiply-accumulates and bytes moved, about. */
+static uint64_t work_of(const fb_model *model) {
+    uint64_t work = fb_model_tensor(model, model->input).size;
+    unsigned op;
+    for (op = 0; op < model->ops; op++) {
+        fb_layer layer;
+        bool weighted;
+        fb_layer_decode(model, op, &layer);
+        weighted = layer.kind == FB_CONV || layer.kind == FB_DENSE;
+        work += layer.out.size * (uint64_t)(weighted ? layer.inputs : (uint32_t)layer.kernel_h * layer.kernel_w);
+    }
+    return work;
+}
+
+/* Inputs from the image's own CRC: the same bytes always run the same way. Extremes are as likely as all the rest. */
+static int8_t *make_input(const fb_model *model) {
+    uint32_t size = fb_model_tensor(model, model->input).size, state = model->crc | 1, i;
+    int8_t *input = allocate_odd(size);
+    for (i = 0; i < size; i++) {
+        state ^= state << 13;
+        state ^= state >> 17;
+        state ^= state << 5;
+        switch (model->crc % 4) {
+        case 0: input[i] = -128; break;
+        case 1: input[i] = state & 64 ? 127 : -128; break;
+        default: input[i] = (int8_t)(state >> 11 & 255);
+        }
+    }
+    return input;
+}
+
+/* Every kernel that takes the layer gives the bits of the last one, its reference. */
+static void run_layer(const fb_layer *layer, int8_t **tensors) {
+    const int8_t *in = tensors[layer->input];
+    const int8_t *in2 = layer->kind == FB_ADD ? tensors[layer->input2] : in;
+    const fb_kernel *first = fb_kernels_of(layer), *k = first;
+    int8_t *expected = allocate_odd(layer->out.size);
+    uint8_t *scratch;
+    while (k[1].name) k++;
+    REQUIRE(k->scratch(layer) <= UINT32_MAX / 2);
+    scratch = allocate(k->scratch(layer));
+    k->run(layer, in, in2, expected, scratch);
+    free(scratch);
+    for (; first < k; first++) {
+        uint32_t need = first->scratch(layer);
+        int8_t *out;
+        if (need == FB_NOT_FOR_THIS) continue;
+        out = allocate_odd(layer->out.size);
+        scratch = allocate(need);
+        first->run(layer, in, in2, out, scratch);
+        if (memcmp(out, expected, layer->out.size) != 0) {
+            fprintf(stderr, "%s differs from %s\n", first->name, k->name);
+            abort();
+        }
+        free(scratch);
+        free_odd(out);
+    }
+    tensors[layer->output] = expected;
+}
+
+static void compare(void *context, unsigned op, unsigned tensor, const int8_t *values, uint32_t size) {
+    int8_t *const *tensors = context;
+    (void)op;
+    REQUIRE(memcmp(values, tensors[tensor], size) == 0);
+}
+
+static void run_in_arena(const fb_model *model, size_t size, int8_t **tensors) {
+    fb_hooks hooks = {NULL, NULL, compare};
+    uint32_t count = fb_model_tensor(model, model->output).size;
+    uint8_t *arena = allocate(size);
+    int8_t *output = allocate_odd(count);
+    hooks.context = tensors;
+    REQUIRE(fb_invoke(model, arena, size, tensors[model->input], output, &hooks) == FB_OK);
+    REQUIRE(memcmp(output, tensors[model->output], count) == 0);
+    REQUIRE(fb_argmax(output, count) < count);
+    free_odd(output);
+    free(arena);
+}
+
+/* Plans agree with the sizes: the peak of all layers is the arena. */
+static void check_plans(const fb_model *model, size_t size) {
+    fb_layer_plan plan;
+    uint32_t peak = FB_ALIGN, need;
+    unsigned op;
+    for (op = 0; op < model->ops; op++) {
+        REQUIRE(fb_plan_layer(model, size, op, &plan) == FB_OK);
+        REQUIRE(plan.kernel);
+        need = fb_aligned(fb_sum(plan.live, plan.scratch));
+        if (need > peak) peak = need;
+    }
+    REQUIRE(peak == size);
+    REQUIRE(fb_plan_layer(model, size, op, &plan) == FB_ERR_ARGUMENT);
+}
+
+static void check_too_small(const fb_model *model, size_t size, const int8_t *input) {
+    uint8_t *arena = allocate(size);
+    int8_t *output = allocate_odd(fb_model_tensor(model, model->output).size);
+    REQUIRE(fb_invoke(model, arena, size, input, output, NULL) == FB_ERR_ARENA);
+    REQUIRE(fb_invoke(model, NULL, 0, input, output, NULL) == FB_ERR_ARGUMENT);
+    REQUIRE(fb_invoke(model, arena + 1, size, input, output, NULL) == FB_ERR_ALIGN);
+    free_odd(output);
+    free(arena);
+}
+
+static void run(const fb_model *model, size_t full, size_t least) {
+    int8_t **tensors = calloc(model->tensors, sizeof *tensors);
+    unsigned i;
+    REQUIRE(tensors);
+    tensors[model->input] = make_input(model);
+    for (i = 0; i < model->ops; i++) {
+        fb_layer layer;
+        fb_layer_decode(model, i, &layer);
+        run_layer(&layer, tensors);
+    }
+    run_in_arena(model, full, tensors);
+    if (full != least) run_in_arena(model, least, tensors);
+    if (full - least > FB_ALIGN) run_in_arena(model, least + (full - least) / 2 + 1, tensors);
+    if (least > FB_ALIGN) check_too_small(model, least - 1, tensors[model->input]);
+    for (i = 0; i < model->tensors; i++) free_odd(tensors[i]);
+    free(tensors);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    fb_model model;
+    size_t full, least;
+    uint8_t *image = allocate(size); /* aligned, and not a byte longer */
+    memcpy(image, data, size);
+    if (fb_model_open(&model, image, size) == FB_OK) {
+        full = fb_arena_size(&model);
+        least = fb_arena_least(&model);
+        REQUIRE(least <= full && (least == 0) == (full == 0));
+        if (full) check_plans(&model, full);
+        if (least != full) check_plans(&model, least);
+        if (full && work_of(&model) <= FUZZ_MAX_WORK) run(&model, full, least);
+    }
+    free(image);
+    return 0;
+}

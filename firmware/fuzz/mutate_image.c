@@ -1,0 +1,527 @@
+/* Structure-aware mutation for libFuzzer: takes an image apart, changes what it means, and puts it together again with
+ * shapes that agree, weights where offsets say, and the right CRC. Random bytes would end at the CRC; these reach the
+ * last check, and mostly run.
+ *
+ *     parse ─► change a few things ─► repair ─► encode ─► damage, sometimes ─► length and CRC
+ *
+ * Each repair is left out now and then, so that every check also sees what it must refuse.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "fb_layer.h"
+
+size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t max_size);
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned seed);
+
+enum { MOST = 40 }; /* tensors and operations; more are cut off */
+
+typedef struct net_op {
+    uint8_t kind, flags;
+    uint16_t input, input2, output;
+    uint8_t kernel[2], stride[2], padding[4]; /* down, across; top, bottom, left, right */
+    uint8_t shift;
+    uint32_t first, second;
+} net_op;
+
+typedef struct net {
+    unsigned tensor_count, op_count, input, output;
+    fb_tensor tensors[MOST];
+    net_op ops[MOST];
+} net;
+
+/* A writer that stops at the end. */
+typedef struct sink {
+    uint8_t *data;
+    size_t size, limit;
+} sink;
+
+static uint32_t state;
+
+static uint32_t draw(uint32_t below) {
+    state ^= state << 13;
+    state ^= state >> 17;
+    state ^= state << 5;
+    return (state >> 4) % below;
+}
+
+static bool one_in(uint32_t n) { return draw(n) == 0; }
+
+static uint32_t pick(const uint32_t *from, uint32_t count) { return from[draw(count)]; }
+#define PICK(...) pick((const uint32_t[]){__VA_ARGS__}, sizeof((uint32_t[]){__VA_ARGS__}) / 4)
+
+/* ---- parse ---- */
+
+static void parse(net *n, const uint8_t *data, size_t size) {
+    fb_model model = {NULL, 0, 0, 0, 0, 0, 0};
+    size_t at = FB_HEADER_SIZE;
+    unsigned tensors = 0, ops = 0, i;
+    memset(n, 0, sizeof *n);
+    model.image = data;
+    if (size >= FB_HEADER_SIZE) {
+        tensors = fb_u16(data + 16);
+        ops = fb_u16(data + 18);
+        n->input = fb_u16(data + 20);
+        n->output = fb_u16(data + 22);
+    }
+    for (i = 0; i < tensors && at + FB_TENSOR_SIZE <= size; i++, at += FB_TENSOR_SIZE) {
+        if (i < MOST) n->tensors[n->tensor_count++] = fb_model_tensor(&model, i);
+    }
+    for (i = 0; i < ops && i < MOST && at + FB_OP_SIZE <= size; i++, at += FB_OP_SIZE) {
+        const uint8_t *p = data + at;
+        net_op *op = &n->ops[n->op_count++];
+        op->kind = p[0];
+        op->flags = p[1];
+        op->input = (uint16_t)fb_u16(p + 2);
+        op->input2 = (uint16_t)fb_u16(p + 4);
+        op->output = (uint16_t)fb_u16(p + 6);
+        memcpy(op->kernel, p + 8, 2);
+        memcpy(op->stride, p + 10, 2);
+        memcpy(op->padding, p + 12, 4);
+        op->shift = p[16];
+        op->first = fb_u32(p + 20);
+        op->second = fb_u32(p + 24);
+    }
+}
+
+/* ---- change ---- */
+
+static uint16_t side(void) {
+    if (one_in(30)) return (uint16_t)PICK(0, 255, 256, 1000, 65535);
+    return (uint16_t)(1 + draw(one_in(4) ? 20 : 9));
+}
+
+static uint16_t channels(void) {
+    if (one_in(30)) return (uint16_t)PICK(0, 100, 257, 65535);
+    return (uint16_t)(one_in(2) ? PICK(1, 3, 4, 8, 15, 16, 17, 32, 48) : 1 + draw(12));
+}
+
+static void change_tensor(fb_tensor *t) {
+    switch (draw(6)) {
+    case 0: t->height = side(); break;
+    case 1: t->width = side(); break;
+    case 2: t->channels = channels(); break;
+    case 3: t->zero_point = (int8_t)(one_in(2) ? (int)PICK(0, 1, 127, 128, 129) : (int)draw(256)); break;
+    case 4: t->rank = (uint8_t)PICK(0, 1, 1, 2, 3, 3); break;
+    default: t->scale_bits = PICK(0, 1, 0x3F800000, 0x3C000000, 0x7F7FFFFF, 0x7F800000, 0x7FC00000, 0x80000000);
+    }
+}
+
+static void change_window(net_op *op) {
+    static const uint8_t usual[][8] = {
+        /* kernel, stride, padding */
+        {3, 3, 1, 1, 1, 1, 1, 1}, {3, 3, 2, 2, 0, 1, 0, 1}, {3, 3, 2, 2, 1, 1, 1, 1}, {3, 3, 1, 1, 0, 0, 0, 0},
+        {1, 1, 1, 1, 0, 0, 0, 0}, {1, 1, 2, 2, 0, 0, 0, 0}, {5, 5, 1, 1, 2, 2, 2, 2}, {2, 2, 2, 2, 0, 0, 0, 0},
+    };
+    unsigned i, which = draw(2 * sizeof usual / 8);
+    for (i = 0; i < 2; i++) {
+        op->kernel[i] = (uint8_t)(one_in(20) ? draw(256) : 1 + draw(5));
+        op->stride[i] = (uint8_t)(one_in(20) ? draw(256) : 1 + draw(3));
+    }
+    for (i = 0; i < 4; i++) op->padding[i] = (uint8_t)(one_in(20) ? draw(256) : draw(3));
+    if (which < sizeof usual / 8) {
+        memcpy(op->kernel, usual[which], 2);
+        memcpy(op->stride, usual[which] + 2, 2);
+        memcpy(op->padding, usual[which] + 4, 4);
+    }
+}
+
+static void change_op(net *n, net_op *op) {
+    switch (draw(8)) {
+    case 0: op->kind = (uint8_t)draw(FB_KIND_END + 1); break;
+    case 1: op->flags ^= (uint8_t)(one_in(16) ? 1u << draw(8) : 1u << draw(4)); break;
+    case 2: op->input = (uint16_t)draw(n->tensor_count + 1); break;
+    case 3: op->input2 = (uint16_t)(one_in(3) ? FB_NO_TENSOR : draw(n->tensor_count + 1)); break;
+    case 4: op->output = (uint16_t)draw(n->tensor_count + 1); break;
+    case 5: op->shift = (uint8_t)(one_in(3) ? PICK(0, 1, 30, 31, 46, 47, 255) : 1 + draw(30)); break;
+    case 6: op->first = draw(1u << 23), op->second = draw(one_in(2) ? 4u : 1u << 23); break;
+    default: change_window(op);
+    }
+}
+
+static void new_op(net *n, unsigned at) {
+    net_op op = {0};
+    if (n->op_count == MOST) return;
+    op.kind = (uint8_t)(1 + draw(FB_KIND_END - 1));
+    op.flags = (uint8_t)draw(16);
+    op.input = (uint16_t)draw(n->tensor_count + 1);
+    op.input2 = (uint16_t)draw(n->tensor_count + 1);
+    op.output = FB_NO_TENSOR;
+    op.shift = (uint8_t)(1 + draw(20));
+    op.first = op.second = 1 + draw(1u << 20);
+    change_window(&op);
+    memmove(n->ops + at + 1, n->ops + at, (n->op_count - at) * sizeof op);
+    n->ops[at] = op;
+    n->op_count++;
+    if (one_in(2)) n->output = FB_NO_TENSOR; /* the last one, once repaired */
+}
+
+static void change(net *n) {
+    unsigned at = n->op_count ? draw(n->op_count) : 0;
+    switch (n->op_count && n->tensor_count ? draw(10) : 9) {
+    case 0:
+    case 1: change_tensor(&n->tensors[draw(n->tensor_count)]); break;
+    case 2: n->input = draw(n->tensor_count + 1); break;
+    case 3: n->output = draw(n->tensor_count + 1); break;
+    case 4:
+        memmove(n->ops + at, n->ops + at + 1, (n->op_count - at - 1) * sizeof *n->ops);
+        n->op_count--;
+        break;
+    case 5: new_op(n, at); break;
+    case 9: new_op(n, n->op_count); break;
+    default: change_op(n, &n->ops[at]);
+    }
+}
+
+/* ---- repair ---- */
+
+static bool lenient(void) { return one_in(24); }
+
+static fb_tensor *tensor(net *n, unsigned i) { return &n->tensors[i < MOST ? i : 0]; }
+
+static unsigned new_tensor(net *n) {
+    fb_tensor t = {1, 1, 1, 0, 3, 0x3C000000, 1};
+    if (n->tensor_count == MOST) return 0;
+    t.height = side();
+    t.width = side();
+    t.channels = channels();
+    t.zero_point = (int8_t)(one_in(2) ? -128 : (int)draw(256));
+    n->tensors[n->tensor_count] = t;
+    return n->tensor_count++;
+}
+
+static bool alike(const fb_tensor *a, const fb_tensor *b) {
+    return a->height == b->height && a->width == b->width && a->channels == b->channels && a->rank == b->rank;
+}
+
+/* A tensor that has a value; `like` another if there is one. */
+static unsigned readable(net *n, const bool *written, const fb_tensor *like) {
+    unsigned start = draw(n->tensor_count), i, any = n->input;
+    for (i = 0; i < n->tensor_count; i++) {
+        unsigned t = (start + i) % n->tensor_count;
+        if (!written[t]) continue;
+        any = t;
+        if (!like || alike(&n->tensors[t], like)) break;
+    }
+    return any;
+}
+
+static void repair_window(net_op *op, const fb_tensor *in) {
+    const uint16_t length[2] = {in->height, in->width};
+    unsigned i;
+    for (i = 0; i < 2; i++) {
+        uint8_t *pad = op->padding + 2 * i;
+        if (!op->kernel[i]) op->kernel[i] = 1;
+        if (!op->stride[i]) op->stride[i] = 1;
+        if (op->kind == FB_AVERAGE_POOL) pad[0] = pad[1] = 0;
+        if (op->kind == FB_AVERAGE_POOL && one_in(2) && length[i] - 1u < 255u) op->kernel[i] = (uint8_t)length[i];
+        if (pad[0] >= op->kernel[i]) pad[0] = (uint8_t)(op->kernel[i] - 1);
+        if (pad[1] >= op->kernel[i]) pad[1] = (uint8_t)(op->kernel[i] - 1);
+        if (length[i] + pad[0] + pad[1] < op->kernel[i]) {
+            op->kernel[i] = (uint8_t)(length[i] ? length[i] : 1);
+            pad[0] = pad[1] = 0;
+        }
+    }
+}
+
+static uint16_t windows(unsigned length, unsigned padding, unsigned kernel, unsigned stride) {
+    return (uint16_t)((length + padding - kernel) / stride + 1);
+}
+
+static void repair_shape(net_op *op, const fb_tensor *in, fb_tensor *out) {
+    switch (op->kind) {
+    case FB_CONV:
+    case FB_MAX_POOL:
+    case FB_AVERAGE_POOL:
+        repair_window(op, in);
+        out->height = windows(in->height, op->padding[0] + op->padding[1], op->kernel[0], op->stride[0]);
+        out->width = windows(in->width, op->padding[2] + op->padding[3], op->kernel[1], op->stride[1]);
+        out->rank = 3;
+        if (op->kind == FB_AVERAGE_POOL && out->height == 1 && out->width == 1) out->rank = (uint8_t)PICK(1, 3);
+        if (op->kind != FB_CONV) out->channels = in->channels;
+        break;
+    case FB_DENSE:
+        out->height = out->width = 1;
+        out->rank = 1;
+        break;
+    case FB_FLATTEN:
+        out->height = out->width = 1;
+        out->channels = (uint16_t)((uint32_t)in->height * in->width * in->channels);
+        out->rank = 1;
+        break;
+    case FB_SHORTCUT:
+        if (!op->stride[0]) op->stride[0] = 1;
+        if (!op->stride[1]) op->stride[1] = 1;
+        out->height = (uint16_t)((in->height - 1) / op->stride[0] + 1);
+        out->width = (uint16_t)((in->width - 1) / op->stride[1] + 1);
+        if (out->channels < in->channels) out->channels = in->channels;
+        out->rank = 3;
+        break;
+    default:
+        out->height = in->height;
+        out->width = in->width;
+        out->channels = in->channels;
+        out->rank = in->rank;
+    }
+    if (op->kind == FB_MAX_POOL || op->kind >= FB_SHORTCUT) {
+        out->zero_point = in->zero_point;
+        out->scale_bits = in->scale_bits;
+    }
+    if (!out->channels) out->channels = 1;
+}
+
+/* Fields that a kind does not use are 0; those it uses are in range. Factors of sums are made to fit 31 bits. */
+static void repair_fields(net_op *op, const fb_tensor *in) {
+    bool window = op->kind == FB_CONV || op->kind == FB_MAX_POOL || op->kind == FB_AVERAGE_POOL;
+    bool weighted = op->kind == FB_CONV || op->kind == FB_DENSE;
+    bool average = op->kind == FB_AVERAGE_POOL, add = op->kind == FB_ADD;
+    unsigned most = weighted && !(op->flags & FB_FLAG_BINARY) ? 46 : 30;
+    uint32_t limit;
+    op->flags &= op->kind == FB_CONV ? 15 : op->kind == FB_DENSE ? 11 : add ? 1 : 0;
+    if (op->flags & FB_FLAG_CHUNKS) op->flags |= FB_FLAG_BINARY;
+    if (in->channels % 16 || op->kernel[0] != 3 || op->kernel[1] != 3) op->flags &= (uint8_t)~FB_FLAG_CHUNKS;
+    if (!window) memset(op->kernel, 0, 2);
+    if (!window && op->kind != FB_SHORTCUT) memset(op->stride, 0, 2);
+    if (op->kind != FB_CONV && op->kind != FB_MAX_POOL) memset(op->padding, 0, 4);
+    if (!weighted && !average && !add) {
+        op->shift = 0;
+        op->first = op->second = 0;
+        return;
+    }
+    if (op->shift < 1 || op->shift > most) op->shift = (uint8_t)(1 + draw(most));
+    if (weighted) return;
+    limit = 0x7FFFFFFFu - (1u << op->shift >> 1);
+    limit /= 255u * (add ? 2 : (uint32_t)op->kernel[0] * op->kernel[1]);
+    if (limit > (1u << 22) - 1) limit = (1u << 22) - 1;
+    if (!op->first || op->first > limit) op->first = one_in(2) ? limit : 1 + draw(limit ? limit : 1);
+    if (!op->second || op->second > limit) op->second = one_in(2) ? limit : 1 + draw(limit ? limit : 1);
+    if (average) op->second = 0;
+}
+
+static void repair(net *n) {
+    bool written[MOST] = {false};
+    unsigned i, last;
+    if (!n->tensor_count) new_tensor(n);
+    if (n->input >= n->tensor_count && !lenient()) n->input = 0;
+    last = n->input;
+    if (n->input < MOST) written[n->input] = true;
+    for (i = 0; i < n->tensor_count; i++) {
+        fb_tensor *t = &n->tensors[i];
+        if (lenient()) continue;
+        if (!t->height) t->height = 1;
+        if (!t->width) t->width = 1;
+        if (!t->channels) t->channels = 1;
+        if (t->rank != 1) t->rank = 3;
+        if (t->rank == 1) t->height = t->width = 1;
+        if (!t->scale_bits || t->scale_bits >= 0x7F800000u) t->scale_bits = 0x3C000000;
+    }
+    for (i = 0; i < n->op_count; i++) {
+        net_op *op = &n->ops[i];
+        if (lenient()) continue;
+        if (op->kind < 1 || op->kind >= FB_KIND_END) op->kind = (uint8_t)(1 + draw(FB_KIND_END - 1));
+        if (op->input >= n->tensor_count || !written[op->input]) {
+            op->input = (uint16_t)(one_in(3) ? readable(n, written, NULL) : last);
+        }
+        if (op->kind == FB_DENSE && tensor(n, op->input)->rank == 3) op->kind = (uint8_t)PICK(FB_FLATTEN, FB_CONV);
+        if (tensor(n, op->input)->rank == 1 && op->kind != FB_ADD && op->kind != FB_RELU) op->kind = FB_DENSE;
+        if (op->kind != FB_ADD) op->input2 = FB_NO_TENSOR;
+        if (op->kind == FB_ADD && (op->input2 >= n->tensor_count || !written[op->input2] ||
+                                   !alike(tensor(n, op->input), tensor(n, op->input2)))) {
+            op->input2 = (uint16_t)readable(n, written, tensor(n, op->input));
+            if (!alike(tensor(n, op->input), tensor(n, op->input2))) op->input2 = op->input;
+        }
+        if (op->output >= n->tensor_count || written[op->output]) op->output = (uint16_t)new_tensor(n);
+        repair_shape(op, tensor(n, op->input), tensor(n, op->output));
+        repair_fields(op, tensor(n, op->input));
+        written[op->output] = true;
+        last = op->output;
+    }
+    if ((n->output >= n->tensor_count || !written[n->output]) && !lenient()) n->output = last;
+}
+
+/* ---- encode ---- */
+
+static void put(sink *s, uint32_t value, unsigned bytes) {
+    for (; bytes; bytes--, value >>= 8) {
+        if (s->size < s->limit) s->data[s->size] = (uint8_t)value;
+        s->size++;
+    }
+}
+
+static void align(sink *s) {
+    while (s->size % 4) put(s, 0, 1);
+}
+
+/* Bytes of the old image from `at`, and random ones when it ends. */
+static void put_old(sink *s, const uint8_t *old, size_t old_size, uint32_t at, uint64_t count) {
+    for (; count && s->size <= s->limit; count--, at++) put(s, at < old_size ? old[at] : draw(256), 1);
+}
+
+static int32_t old_number(const uint8_t *old, size_t old_size, uint64_t at, unsigned bytes) {
+    if (at + bytes > old_size) return (int32_t)draw(1000) - 500;
+    return bytes == 2 ? (int16_t)fb_u16(old + at) : (int32_t)fb_u32(old + at);
+}
+
+/* Biases and multipliers within the bounds that a reader checks, now and then exactly on them. */
+static void put_parameters(sink *s, const net_op *op, const fb_tensor *in, unsigned filters, uint64_t inputs,
+                           const uint8_t *old, size_t old_size) {
+    bool binary = op->flags & FB_FLAG_BINARY;
+    uint32_t most = binary ? 0x7FFFFFFFu - (1u << op->shift % 31 >> 1) : 0x7FFFFFFFu;
+    uint64_t zero = (uint64_t)(in->zero_point < 0 ? -in->zero_point : in->zero_point);
+    uint64_t reach = inputs * (binary ? 128 + 2 * zero : 128 * 128);
+    uint32_t room = reach < most ? (uint32_t)(most - reach) : 0; /* of a bias, at multiplier 1 */
+    int32_t bias[64];
+    unsigned o;
+    for (o = 0; o < filters && s->size <= s->limit; o++) {
+        int32_t b = old_number(old, old_size, op->second + 4 * (uint64_t)o, 4);
+        if (one_in(16)) b = (int32_t)room;
+        if (one_in(16)) b = -(int32_t)room;
+        if (b == INT32_MIN || (uint32_t)abs(b) > room) b = room ? b % (int32_t)room : 0;
+        put(s, (uint32_t)b, 4);
+        if (o < 64) bias[o] = b;
+    }
+    for (o = 0; o < filters && s->size <= s->limit; o++) {
+        unsigned width = binary ? 2 : 4;
+        int32_t m = old_number(old, old_size, op->second + 4 * (uint64_t)filters + width * (uint64_t)o, width);
+        uint64_t sum = reach + (uint64_t)(o < 64 ? abs(bias[o]) : 0);
+        int32_t bound = binary ? 32767 : INT32_MAX;
+        if (binary && sum && most / sum < 32767) bound = (int32_t)(most / sum);
+        if (m < 1 || m > bound || one_in(16)) m = bound;
+        put(s, (uint32_t)m, width);
+    }
+    align(s);
+}
+
+static void put_weights(sink *s, net_op *op, const fb_tensor *in, unsigned filters, const uint8_t *old,
+                        size_t old_size) {
+    uint64_t taps = op->kind == FB_CONV ? (uint64_t)op->kernel[0] * op->kernel[1] : 1;
+    uint64_t inputs = taps * in->channels, words = (inputs + 15) / 16;
+    uint32_t start = (uint32_t)s->size;
+    unsigned o;
+    if (op->flags & FB_FLAG_BINARY) {
+        bool clean = inputs % 16 && !lenient();
+        put_old(s, old, old_size, op->first, 2 * words * filters);
+        for (o = 1; clean && o <= filters && start + 2 * words * o <= s->limit; o++) {
+            uint8_t *last = s->data + start + 2 * words * o - 2;
+            uint32_t word = fb_u16(last) & ((1u << inputs % 16) - 1);
+            last[0] = (uint8_t)word;
+            last[1] = (uint8_t)(word >> 8);
+        }
+    } else {
+        put_old(s, old, old_size, op->first, inputs * filters);
+    }
+    align(s);
+    op->first = start;
+    start = (uint32_t)s->size;
+    put_parameters(s, op, in, filters, inputs, old, old_size);
+    op->second = start;
+}
+
+static size_t encode(net *n, uint8_t *data, size_t limit, const uint8_t *old, size_t old_size) {
+    size_t tables = FB_HEADER_SIZE + FB_TENSOR_SIZE * (size_t)n->tensor_count + FB_OP_SIZE * (size_t)n->op_count;
+    sink s = {data, tables, limit};
+    uint32_t metadata = 0, length = 0;
+    unsigned i, k;
+    if (tables > limit) return 0;
+    for (i = 0; i < n->op_count; i++) {
+        net_op *op = &n->ops[i];
+        unsigned filters = tensor(n, op->output)->channels;
+        if (op->kind != FB_CONV && op->kind != FB_DENSE) continue;
+        put_weights(&s, op, tensor(n, op->input), filters, old, old_size);
+    }
+    if (one_in(4)) {
+        metadata = (uint32_t)s.size;
+        length = 2;
+        put(&s, '{' | '}' << 8, 4);
+    }
+    if (s.size > limit) return 0;
+    tables = s.size;
+    s.size = 0;
+    put(&s, 'F' | 'B' << 8 | 'I' << 16 | 'T' << 24, 4);
+    put(&s, FB_FORMAT_VERSION, 4);
+    put(&s, 0, 8);
+    put(&s, n->tensor_count, 2);
+    put(&s, n->op_count, 2);
+    put(&s, n->input, 2);
+    put(&s, n->output, 2);
+    put(&s, metadata, 4);
+    put(&s, length, 4);
+    for (i = 0; i < n->tensor_count; i++) {
+        const fb_tensor *t = &n->tensors[i];
+        put(&s, t->height, 2);
+        put(&s, t->width, 2);
+        put(&s, t->channels, 2);
+        put(&s, (uint8_t)t->zero_point, 1);
+        put(&s, t->rank, 1);
+        put(&s, t->scale_bits, 4);
+    }
+    for (i = 0; i < n->op_count; i++) {
+        const net_op *op = &n->ops[i];
+        put(&s, op->kind, 1);
+        put(&s, op->flags, 1);
+        put(&s, op->input, 2);
+        put(&s, op->input2, 2);
+        put(&s, op->output, 2);
+        for (k = 0; k < 2; k++) put(&s, op->kernel[k], 1);
+        for (k = 0; k < 2; k++) put(&s, op->stride[k], 1);
+        for (k = 0; k < 4; k++) put(&s, op->padding[k], 1);
+        put(&s, op->shift, 4);
+        put(&s, op->first, 4);
+        put(&s, op->second, 4);
+    }
+    return tables;
+}
+
+/* ---- damage ---- */
+
+static void damage(uint8_t *data, size_t size) {
+    size_t at = draw((uint32_t)size);
+    uint32_t value = PICK(0, 1, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFC, 0xFFFFFFFF);
+    if (one_in(3) && size >= 4) {
+        at &= ~(size_t)3;
+        value = one_in(2) ? value : fb_u32(data + at) + PICK(1, 2, 4, (uint32_t)-4, 0x10000);
+        memcpy(data + at, &value, 4);
+    } else {
+        data[at] = (uint8_t)(one_in(2) ? draw(256) : data[at] ^ 1u << draw(8));
+    }
+}
+
+/* Fill up to a multiple of 4, then length and CRC. */
+static size_t seal(uint8_t *data, size_t size, size_t max_size) {
+    uint32_t crc, length;
+    while (size % 4 && size < max_size) data[size++] = 0;
+    if (size < FB_HEADER_SIZE) return size;
+    length = (uint32_t)size;
+    memcpy(data + 8, &length, 4);
+    memset(data + 12, 0, 4);
+    crc = fb_crc32(0, data, size);
+    memcpy(data + 12, &crc, 4);
+    return size;
+}
+
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned seed) {
+    static uint8_t old[1 << 16];
+    size_t old_size = size < sizeof old ? size : sizeof old, made;
+    unsigned i;
+    net n;
+    state = seed * 2654435761u | 1;
+    if (one_in(16)) size = LLVMFuzzerMutate(data, size, max_size); /* bytes */
+    if (one_in(64)) return size;                                   /* as they are */
+    if (size < 2 * FB_HEADER_SIZE || !one_in(8)) {
+        if (old_size) memcpy(old, data, old_size);
+        parse(&n, old, old_size);
+        for (i = draw(4); i < 4; i++) change(&n);
+        if (!one_in(16)) repair(&n);
+        made = encode(&n, data, max_size, old, old_size);
+        if (made) size = made;
+        if (!made && old_size) memcpy(data, old, size = old_size);
+    }
+    if (size && one_in(4)) damage(data, size);
+    if (size && one_in(8)) damage(data, size);
+    if (one_in(4) && size > FB_HEADER_SIZE) { /* weights and parameters, mostly */
+        size_t tables =
+            FB_HEADER_SIZE + FB_TENSOR_SIZE * (size_t)fb_u16(data + 16) + FB_OP_SIZE * (size_t)fb_u16(data + 18);
+        if (tables < size) LLVMFuzzerMutate(data + tables, size - tables, size - tables);
+    }
+    return seal(data, size, max_size);
+}

@@ -1,0 +1,173 @@
+"""Whatever bytes an image has, the core refuses them or runs them within its promises: docs/trust.md.
+
+The fuzz target (firmware/fuzz/fuzz_image.c) holds the promises; here it meets the corpus, damaged images, a short run
+of the fuzzer and other word sizes. Two planted bugs show that it would notice.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+CORE = ROOT / "firmware/core"
+FUZZ = ROOT / "firmware/fuzz"
+CORPUS = sorted((FUZZ / "corpus").iterdir())
+RUNS, SECONDS = 60_000, 20  # of the short run: whichever ends first
+
+
+def run(command: list[str | Path], **options: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([str(part) for part in command], capture_output=True, text=True, errors="replace", **options)  # type: ignore[call-overload,no-any-return]
+
+
+def build(target: str, folder: Path, **variables: str | Path) -> Path:
+    """One program of firmware/fuzz/Makefile, built in `folder`."""
+    program = folder / target
+    settings = [f"{name}={value}" for name, value in {"BUILD": folder, "CFLAGS": "-g1 -O1", **variables}.items()]
+    made = run(["make", "-s", f"-j{os.cpu_count()}", "-C", FUZZ, program, *settings])
+    assert made.returncode == 0, made.stderr[-4000:]
+    return program
+
+
+def compiles(compiler: str, folder: Path, *flags: str) -> bool:
+    """Whether a compiler is there and links a program with these flags."""
+    if not shutil.which(compiler.split()[0]):
+        return False
+    source = folder / "probe.c"
+    entry = "int LLVMFuzzerTestOneInput(const char *d, unsigned long n) { return d && n > 1; }\n"
+    source.write_text(
+        "#include <stdlib.h>\n" + (entry if "-fsanitize=fuzzer" in flags else "int main(void) { return 0; }")
+    )
+    return run([*compiler.split(), *flags, source, "-o", folder / "probe"]).returncode == 0
+
+
+SANITIZERS = ("-fsanitize=address,undefined",)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("fuzz")
+
+
+@pytest.fixture(scope="module")
+def replay(folder: Path) -> Path:
+    for compiler in ("clang", "gcc"):
+        if compiles(compiler, folder, *SANITIZERS):
+            return build("replay", folder, CC=compiler)
+    pytest.skip("needs clang or gcc with the address sanitizer (Debian: clang libclang-rt-14-dev)")
+
+
+@pytest.fixture(scope="module")
+def fuzzer(folder: Path) -> Path:
+    if not compiles("clang", folder, "-fsanitize=fuzzer", *SANITIZERS):
+        pytest.skip("needs clang with libFuzzer (Debian: clang libclang-rt-14-dev)")
+    return build("fuzzer", folder)
+
+
+def fuzz(program: Path, folder: Path, runs: int, seconds: int) -> subprocess.CompletedProcess[str]:
+    """A run from the corpus with a fixed seed; what it finds stays in `folder`."""
+    found = folder / "found"
+    found.mkdir(parents=True, exist_ok=True)
+    limits = [f"-runs={runs}", f"-max_total_time={seconds}", "-max_len=1024", "-seed=1", "-timeout=10"]
+    return run([program, *limits, f"-artifact_prefix={folder}/", found, FUZZ / "corpus"])
+
+
+def test_the_corpus_keeps_the_promises(replay: Path) -> None:
+    result = run([replay, *CORPUS])
+    assert result.returncode == 0, result.stderr[-4000:]
+    assert f"{len(CORPUS)} runs" in result.stdout
+
+
+@pytest.mark.parametrize("name", ["conv-taps-2x4", "projection"])
+def test_every_flipped_bit_truncation_and_changed_byte_of_an_image(replay: Path, name: str) -> None:
+    """Flips and truncations are refused; a changed byte whose CRC was repaired is refused or runs."""
+    image = FUZZ / "corpus" / f"{name}.fbit"
+    size = image.stat().st_size
+    result = run([replay, "--damage", image])
+    assert result.returncode == 0, result.stderr[-4000:]
+    assert result.stdout.startswith(f"{1 + 8 * size + size + 8 + 256 * size} runs")
+
+
+def test_a_short_run_of_the_fuzzer_finds_nothing(fuzzer: Path, folder: Path) -> None:
+    result = fuzz(fuzzer, folder / "short", RUNS, SECONDS)
+    crashes = [path for path in (folder / "short").iterdir() if path.is_file()]
+    report = [result.stderr[-4000:]]
+    for path in crashes:
+        report.append(f"reproduce: echo {base64.b64encode(path.read_bytes()).decode()} | base64 -d > {path.name}")
+        report.append(f"           make -C firmware/fuzz build/replay && firmware/fuzz/build/replay {path.name}")
+    assert result.returncode == 0 and not crashes, "\n".join(report)
+    assert "Done" in result.stderr
+
+
+PLANTED = {
+    "no check of offsets": (
+        "fb_open.c",
+        "return at >= start && at <= model->size && size <= model->size - at;",
+        "return at >= start || size > 0;",
+    ),
+    "tensors that overlap": ("fb_blocks.c", "placed->size = fb_aligned(size);", "placed->size = fb_aligned(size / 2);"),
+}
+
+
+@pytest.mark.parametrize("bug", PLANTED)
+def test_the_fuzzer_finds_a_planted_bug(fuzzer: Path, tmp_path: Path, bug: str) -> None:
+    name, right, wrong = PLANTED[bug]
+    core = tmp_path / "core"
+    shutil.copytree(CORE, core)
+    source = (core / name).read_text()
+    assert right in source, f"{name} has changed: plant the bug elsewhere"
+    (core / name).write_text(source.replace(right, wrong))
+    for path in fuzzer.parent.glob("*.[oa]"):  # only the changed file is compiled again
+        shutil.copy2(path, tmp_path)
+    result = fuzz(build("fuzzer", tmp_path, CORE=core), tmp_path, 50_000, 30)
+    assert result.returncode != 0
+    assert "AddressSanitizer" in result.stderr or "broken promise" in result.stderr
+
+
+def test_the_corpus_reaches_all_of_the_checks_and_the_planner(folder: Path) -> None:
+    if not (shutil.which("llvm-cov") and compiles("clang", folder, "-fprofile-instr-generate", "-fcoverage-mapping")):
+        pytest.skip("needs clang with coverage and llvm-cov (Debian: clang llvm libclang-rt-14-dev)")
+    covered = folder / "coverage"
+    covered.mkdir()
+    program = build("replay", covered, CC="clang", SANITIZE="-fprofile-instr-generate -fcoverage-mapping")
+    assert run([program, *CORPUS], env={**os.environ, "LLVM_PROFILE_FILE": str(covered / "raw")}).returncode == 0
+    profile = covered / "profile"
+    assert run(["llvm-profdata", "merge", "-sparse", covered / "raw", "-o", profile]).returncode == 0
+    exported = run(["llvm-cov", "export", "-summary-only", program, f"-instr-profile={profile}"])
+    files = {Path(file["filename"]).name: file["summary"] for file in json.loads(exported.stdout)["data"][0]["files"]}
+    for name in ("fb_open.c", "fb_plan.c", "fb_blocks.c", "fb_layer.c"):
+        lines, branches = files[name]["lines"]["percent"], files[name]["branches"]["percent"]
+        assert lines >= 95 and branches >= 85, f"{name}: {lines:.1f} % of lines, {branches:.1f} % of branches"
+
+
+MACHINES = {
+    "x86, 32 bits": ("clang -m32", "-fsanitize=address,undefined -fno-sanitize-recover=all", "", ""),
+    "Arm, 32 bits": ("arm-linux-gnueabihf-gcc", "", "-static", "qemu-arm"),
+    "Arm, 64 bits": ("aarch64-linux-gnu-gcc", "", "-static", "qemu-aarch64"),
+}
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_the_corpus_keeps_the_promises_on_another_machine(tmp_path: Path, machine: str) -> None:
+    compiler, sanitize, link, emulator = MACHINES[machine]
+    if not compiles(compiler, tmp_path, *sanitize.split(), *link.split()):
+        pytest.skip(f"needs {compiler} with its libraries")
+    if emulator and not shutil.which(emulator):
+        pytest.skip(f"needs {emulator} (Debian: qemu-user)")
+    program = build("replay", tmp_path, CC=compiler, SANITIZE=sanitize, LDFLAGS=link)
+    result = run([*([emulator] if emulator else []), program, *CORPUS])
+    assert result.returncode == 0, result.stderr[-4000:]
+
+
+def test_the_generator_gives_the_bytes_of_the_corpus(tmp_path: Path) -> None:
+    made = run([sys.executable, FUZZ / "make_corpus.py", tmp_path])
+    assert made.returncode == 0, made.stderr
+    for path in tmp_path.iterdir():
+        assert path.read_bytes() == (FUZZ / "corpus" / path.name).read_bytes(), path.name

@@ -1,0 +1,57 @@
+"""The stack that a program must leave to the core is what docs/trust.md states."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+spec = importlib.util.spec_from_file_location("stack_depth", ROOT / "firmware/fuzz/stack_depth.py")
+assert spec and spec.loader
+stack_depth = importlib.util.module_from_spec(spec)
+sys.modules["stack_depth"] = stack_depth  # dataclasses look their module up
+spec.loader.exec_module(stack_depth)
+
+
+def stated() -> dict[str, int]:
+    """Bytes for each call, from the table in docs/trust.md."""
+    rows = re.findall(r"^\| `(fb_\w+)` \| ([\d,]+) \|", (ROOT / "docs/trust.md").read_text(), re.M)
+    return {call: int(number.replace(",", "")) for call, number in rows}
+
+
+def test_every_call_is_stated() -> None:
+    assert set(stated()) == set(stack_depth.CALLS)
+
+
+@pytest.mark.parametrize("core", stack_depth.CORES)
+def test_no_call_takes_more_stack_than_stated(core: str) -> None:
+    compiler = stack_depth.CORES[core]
+    if not shutil.which(compiler.split()[0]):
+        pytest.skip(f"needs {compiler.split()[0]}")
+    limits = stated()
+    for call, (depth, chain) in stack_depth.depths(compiler).items():
+        assert depth <= limits[call], f"{call} takes {depth} bytes of stack, by way of {' → '.join(chain)}"
+
+
+def test_recursion_is_noticed() -> None:
+    functions = {
+        "a": stack_depth.Function(8, True, {"b"}),
+        "b": stack_depth.Function(8, True, {"a"}),
+    }
+    with pytest.raises(stack_depth.StackError, match="calls itself"):
+        stack_depth.deepest("a", functions)
+
+
+def test_the_deepest_chain_is_added_up() -> None:
+    functions = {
+        "a": stack_depth.Function(8, True, {"b", "c"}),
+        "b": stack_depth.Function(100, True, set()),
+        "c": stack_depth.Function(24, True, {"d", "memcpy"}),
+        "d": stack_depth.Function(80, True, set()),
+    }
+    assert stack_depth.deepest("a", functions) == (112, ("a", "c", "d"))
