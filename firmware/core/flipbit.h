@@ -106,7 +106,8 @@ typedef struct fb_tensor {
 /* `index` must be below model->tensors. */
 fb_tensor fb_model_tensor(const fb_model *model, unsigned index);
 
-/* Bytes of arena with which every layer runs its fastest kernel. 0 if the net cannot run (FB_ERR_LIVE). */
+/* Bytes of arena with which every layer runs its fastest kernel. 0 if the net cannot run: FB_ERR_LIVE, or it needs more
+ * than 4 GB. */
 size_t fb_arena_size(const fb_model *model);
 
 /* The least arena in which the net runs, with slower kernels that need fewer tables. 0 as above. */
