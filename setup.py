@@ -6,10 +6,14 @@ cross-compiled by any C compiler (CC).
 
 from __future__ import annotations
 
+import os
+import shlex
+import shutil
 from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.errors import PlatformError
 
 try:
     from setuptools.command.bdist_wheel import bdist_wheel
@@ -25,6 +29,15 @@ class BuildCore(build_ext):
     def get_ext_filename(self, fullname: str) -> str:
         return fullname.replace(".", "/") + ".so"
 
+    def build_extension(self, ext: Extension) -> None:
+        command = os.environ.get("CC") or self.compiler.compiler_so[0]
+        if not shutil.which(shlex.split(command)[0]):
+            raise PlatformError(
+                f"flipbit compiles its C core, and there is no C compiler here (looked for {command!r}): install one "
+                "(Debian, Ubuntu, Raspberry Pi OS: apt install gcc libc6-dev), or name another in the variable CC"
+            )
+        super().build_extension(ext)
+
 
 class CoreWheel(bdist_wheel):
     """A wheel for any Python 3 on one platform."""
@@ -37,6 +50,6 @@ core = Extension(
     "flipbit.runtime._core",
     sources=sorted(str(path) for path in CORE.rglob("*.c")),
     depends=sorted(str(path) for path in CORE.rglob("*.h")),
-    extra_compile_args=["-std=c99", "-O3", "-Wall", "-Wextra", "-fvisibility=default"],
+    extra_compile_args=["-std=c99", "-O3", "-g0", "-Wall", "-Wextra"],
 )
 setup(ext_modules=[core], cmdclass={"build_ext": BuildCore, "bdist_wheel": CoreWheel})

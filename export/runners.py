@@ -36,6 +36,33 @@ def file_runner(path: Path, graph: Graph, output_only: bool = False) -> Runner:
     return makers[path.suffix](path, graph, output_only)
 
 
+def core_runner(path: Path, graph: Graph, output_only: bool = False) -> Runner:
+    """A .fbit file run by the C core, which is what a device runs."""
+    from flipbit.runtime import FlipbitError, Model
+
+    try:
+        model = Model(path)
+    except FlipbitError as error:
+        raise ExportError(str(error)) from None
+    names = _tensor_names(path, graph, len(model.image.tensors))
+
+    def run(images: Array) -> dict[str, Array]:
+        if output_only:
+            return {graph.output: model.predict(images, raw=True)}
+        values = model.tensors(images)
+        shown = {names[layer.output]: values[layer.name] for layer in model.layers if layer.kind != "flatten"}
+        return {names[model.image.input]: values["input"], **shown}
+
+    return run
+
+
+def _tensor_names(path: Path, graph: Graph, count: int) -> list[str]:
+    names = list(graph.tensors)
+    if len(names) != count:
+        raise ExportError(f"{path}: has {count} tensors, the model {len(names)}; is it of this model?")
+    return names
+
+
 def _fbit(path: Path, graph: Graph, output_only: bool) -> Runner:
     from flipbit.runtime import reference
     from flipbit.runtime.image import ImageError, read_image
@@ -45,9 +72,7 @@ def _fbit(path: Path, graph: Graph, output_only: bool) -> Runner:
     except ImageError as error:
         raise ExportError(f"{path}: {error}") from None
     source = image.tensors[image.input]
-    names = list(graph.tensors)
-    if len(names) != len(image.tensors):
-        raise ExportError(f"{path}: has {len(image.tensors)} tensors, the model {len(names)}; is it of this model?")
+    names = _tensor_names(path, graph, len(image.tensors))
 
     def run(images: Array) -> dict[str, Array]:
         scaled = oracle.round_half_away(images.astype(np.float64) / source.scale) + source.zero_point

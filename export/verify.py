@@ -1,7 +1,8 @@
 """Run a model and the files made from it on the same images, and say where they differ.
 
-Keras and the oracle run in real numbers; files with int8 activations are held against the oracle in integers, in
-steps of the int8 grid (LSB), layer by layer. Give the calibration flags the files were made with.
+Keras and the oracle run in real numbers. Files with int8 activations are held against the oracle in integers, in
+steps of the int8 grid (LSB), layer by layer; a .fbit image runs in NumPy and in the C core. Give the calibration flags
+the files were made with.
 
 examples:
   python export/verify.py model.h5 model.fbit model.onnx model.tflite
@@ -66,7 +67,7 @@ def _verify(given: argparse.Namespace) -> int:
 
     from flipbit.export.compare import Tally, compare_layers
     from flipbit.export.conversion import open_source, sample_images, to_int8
-    from flipbit.export.runners import file_runner, keras_runner, oracle_runner
+    from flipbit.export.runners import core_runner, file_runner, keras_runner, oracle_runner
     from flipbit.train import data as data_sets
 
     console = Console()
@@ -90,6 +91,10 @@ def _verify(given: argparse.Namespace) -> int:
         graph = integer if _is_integer(path) else real
         runners[path.name] = (file_runner(path, graph, output_only=True), graph)
         layered[path.name] = (file_runner(path, graph), graph)
+        if path.suffix == ".fbit":  # beside the NumPy reference
+            name = f"{path.name}, C core"
+            runners[name] = (core_runner(path, graph, output_only=True), graph)
+            layered[name] = (core_runner(path, graph), graph)
     tallies = {name: Tally(graph) for name, (_, graph) in runners.items()}
     first = None
     batches = list(range(0, data.test_size, 50))

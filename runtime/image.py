@@ -16,6 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from flipbit.runtime.errors import FileError, ImageError, error_of
+
+__all__ = ["Image", "ImageError", "Operation", "Tensor", "read_image"]
+
 HEADER = struct.Struct("<4sHHIIHHHHII")
 TENSOR = struct.Struct("<HHHbBf")
 OP = struct.Struct("<BBHHHBBBBBBBBB3sII")
@@ -24,14 +28,6 @@ RELU, BINARY, CHUNKS, TRAINABLE = 1, 2, 4, 8
 ALLOWED_FLAGS = {"conv": 15, "dense": 11, "add": 1}
 NONE = 0xFFFF
 INT31 = 2**31 - 1
-
-
-class ImageError(Exception):
-    """An image is refused; ``status`` names the reason as the C core does."""
-
-    def __init__(self, status: str, message: str):
-        super().__init__(f"{message} ({status})")
-        self.status = status
 
 
 @dataclass(frozen=True)
@@ -96,7 +92,9 @@ class Image:
 
     @property
     def labels(self) -> list[str]:
-        return list(self.metadata.get("labels", []))
+        """Names of the classes, if the metadata has them."""
+        found = self.metadata.get("labels", [])
+        return [str(label) for label in found] if isinstance(found, list) else []
 
 
 def read_image(source: str | Path | bytes) -> Image:
@@ -106,13 +104,13 @@ def read_image(source: str | Path | bytes) -> Image:
     try:
         data = Path(source).read_bytes()
     except OSError as error:
-        raise ImageError("FB_ERR_IO", f"{source}: {error.strerror}") from None
+        raise FileError(f"{source}: {error.strerror}") from None
     return _Reader(data).image()
 
 
 def _require(condition: bool, status: str, message: str) -> None:
     if not condition:
-        raise ImageError(status, message)
+        raise error_of(status, message)
 
 
 class _Reader:
@@ -136,13 +134,15 @@ class _Reader:
         self.start = tables  # weights, parameters and metadata lie behind the tables
         self.tensors = [self._tensor(i) for i in range(tensors)]
         metadata = self._metadata(at, size)
-        names = metadata.get("names", [])
+        names = metadata.get("names", []) if isinstance(metadata, dict) else []
         self.written = {first}
         operations = []
         for i in range(ops):
             name = str(names[i]) if isinstance(names, list) and i < len(names) else f"op{i}"
             operations.append(self._operation(i, name))
         _require(last in self.written, "FB_ERR_INDEX", "the output tensor is never written")
+        # Last, as the C core does not read it: whatever else is wrong has the same status there.
+        _require(isinstance(metadata, dict), "FB_ERR_METADATA", "metadata is not a JSON object")
         return Image(self.tensors, operations, first, last, metadata, data)
 
     def _tensor(self, i: int) -> Tensor:
@@ -156,22 +156,22 @@ class _Reader:
         )
         return tensor
 
-    def _metadata(self, at: int, size: int) -> dict[str, Any]:
+    def _metadata(self, at: int, size: int) -> Any:
+        """The metadata, or None if it is not JSON."""
         if at == 0:
             _require(size == 0, "FB_ERR_METADATA", "metadata has a length but no place")
             return {}
-        content = self._slice("metadata", at, size)
         try:
-            metadata = json.loads(content.decode())
-        except ValueError:
-            raise ImageError("FB_ERR_METADATA", "metadata is not JSON") from None
-        _require(isinstance(metadata, dict), "FB_ERR_METADATA", "metadata is not a JSON object")
-        return dict(metadata)
+            return json.loads(self._slice("metadata", at, size).decode())
+        except (ValueError, RecursionError):
+            return None
 
     def _slice(self, what: str, at: int, size: int) -> bytes:
         _require(at % 4 == 0, "FB_ERR_ALIGN", f"{what}: offset {at} is not a multiple of 4")
         inside = self.start <= at <= len(self.data) and size <= len(self.data) - at
         _require(inside, "FB_ERR_OFFSET", f"{what}: {size} bytes at {at} lie outside the image")
+        fill = self.data[at + size : at + size + -size % 4]
+        _require(not any(fill), "FB_ERR_RESERVED", f"{what}: bytes that fill up to a multiple of 4 are not 0")
         return self.data[at : at + size]
 
     def _operation(self, i: int, name: str) -> Operation:

@@ -49,10 +49,12 @@ def test_every_format_agrees_with_the_oracle(exported: Path, capsys: pytest.Capt
     files = [str(exported / name) for name in names]
     assert verify.main([str(exported / "model.h5"), *files, "--json", str(report)]) == 0
     runs = json.loads(report.read_text())["runs"]
-    assert set(runs) == {"Keras", "oracle, real", "oracle, int8", *names}
-    assert runs["model.fbit"]["largest"] == 0
-    assert runs["model.fbit"]["agreement"] == 1
-    assert len(runs["model.fbit"]["layers"]) == 15
+    assert set(runs) == {"Keras", "oracle, real", "oracle, int8", "model.fbit, C core", *names}
+    for name in ("model.fbit", "model.fbit, C core"):
+        assert runs[name]["largest"] == 0
+        assert runs[name]["agreement"] == 1
+        assert len(runs[name]["layers"]) == 15
+        assert not any(row["share"] for row in runs[name]["layers"])
     for name in ("Keras", "float.onnx", "float.tflite"):
         assert runs[name]["largest"] < 1e-4
         assert runs[name]["agreement"] == 1

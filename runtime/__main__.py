@@ -1,0 +1,7 @@
+"""``python -m flipbit.runtime`` is the ``flipbit`` command."""
+
+import sys
+
+from flipbit.runtime.cli import main
+
+sys.exit(main())

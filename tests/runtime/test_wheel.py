@@ -1,0 +1,105 @@
+"""The wheel: the compiled core inside, NumPy the only thing it needs."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from small_nets import photos, small_image
+
+from flipbit.runtime import Model
+
+ROOT = Path(__file__).parents[2]
+SOURCES = (
+    "pyproject.toml",
+    "setup.py",
+    "MANIFEST.in",
+    "README.md",
+    "LICENSE",
+    "train",
+    "export",
+    "runtime",
+    "firmware",
+)
+
+
+def run(*command: object, **options: object) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, **options)  # type: ignore[call-overload]
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+def plain(**more: str) -> dict[str, str]:
+    """An environment in which nothing of this checkout is found by chance."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("FLIPBIT", "PYTHON"))}
+    return {**kept, "PIP_DISABLE_PIP_VERSION_CHECK": "1", **more}
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files a wheel is built from, without the library that is compiled in this checkout."""
+    folder = tmp_path_factory.mktemp("source")
+    for name in SOURCES:
+        path = ROOT / name
+        if path.is_dir():
+            shutil.copytree(path, folder / name, ignore=shutil.ignore_patterns("__pycache__", "_core.so", "build"))
+        else:
+            shutil.copy(path, folder / name)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, source, env=plain())
+    (found,) = folder.iterdir()
+    return found
+
+
+@pytest.mark.slow
+def test_the_wheel_is_for_any_python_3_and_holds_one_compiled_core(wheel: Path) -> None:
+    assert wheel.name.startswith("flipbit-")
+    assert "-py3-none-linux_" in wheel.name
+    with zipfile.ZipFile(wheel) as archive:
+        libraries = [name for name in archive.namelist() if name.endswith(".so")]
+        (metadata,) = (archive.read(n).decode() for n in archive.namelist() if n.endswith("METADATA"))
+    assert libraries == ["flipbit/runtime/_core.so"]
+    needs = [line for line in metadata.splitlines() if line.startswith("Requires-Dist:") and "extra ==" not in line]
+    assert needs == ["Requires-Dist: numpy>=1.24"]
+
+
+@pytest.mark.slow
+def test_it_runs_where_only_numpy_is_installed(wheel: Path, tmp_path: Path) -> None:
+    run(sys.executable, "-m", "venv", tmp_path / "venv")
+    binaries = tmp_path / "venv/bin"
+    run(binaries / "pip", "install", "-q", wheel, env=plain())
+    listed = json.loads(run(binaries / "pip", "list", "--format=json", env=plain()).stdout)
+    assert {p["name"] for p in listed} <= {"flipbit", "numpy", "pip", "setuptools"}
+    (tmp_path / "m.fbit").write_bytes(small_image())
+    np.save(tmp_path / "x.npy", photos(9))
+    here = {"cwd": tmp_path, "env": plain()}
+    facts = json.loads(run(binaries / "flipbit", "info", "m.fbit", "--json", **here).stdout)
+    assert facts["metadata"]["labels"][1] == "bee"
+    (result,) = json.loads(run(binaries / "flipbit", "run", "m.fbit", "x.npy", "--json", **here).stdout)
+    assert [one["classes"][0]["class"] for one in result["each"]] == Model(small_image()).classify(photos(9))
+    modules = "import sys, flipbit.runtime.cli; print(*sys.modules)"
+    loaded = run(binaries / "python", "-c", modules, **here).stdout.split()
+    assert not {"tensorflow", "keras", "larq", "PIL", "flipbit.train", "flipbit.export"} & set(loaded)
+
+
+@pytest.mark.slow
+def test_without_a_compiler_the_build_says_what_to_install(source: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "-w", str(tmp_path), str(source)]
+    done = subprocess.run(command, env=plain(CC="no-such-compiler"), capture_output=True, text=True)
+    said = done.stdout + done.stderr
+    assert done.returncode != 0
+    assert "there is no C compiler here (looked for 'no-such-compiler'): install one" in said
+    assert "Traceback" not in said
+    assert not list(tmp_path.iterdir())
