@@ -20,7 +20,8 @@ try:
 except ImportError:  # setuptools before 70.1
     from wheel.bdist_wheel import bdist_wheel
 
-CORE = Path("firmware/core")
+# The core, and the simulated flash that runtime/store.py puts under its store.
+SOURCES = [*Path("firmware/core").rglob("*"), *Path("firmware/sim").glob("*")]
 
 
 class BuildCore(build_ext):
@@ -48,8 +49,8 @@ class CoreWheel(bdist_wheel):
 
 core = Extension(
     "flipbit.runtime._core",
-    sources=sorted(str(path) for path in CORE.rglob("*.c")),
-    depends=sorted(str(path) for path in CORE.rglob("*.h")),
+    sources=sorted(str(path) for path in SOURCES if path.suffix == ".c"),
+    depends=sorted(str(path) for path in SOURCES if path.suffix == ".h"),
     extra_compile_args=["-std=c99", "-O3", "-g0", "-Wall", "-Wextra"],
 )
 setup(ext_modules=[core], cmdclass={"build_ext": BuildCore, "bdist_wheel": CoreWheel})
