@@ -1,0 +1,210 @@
+"""Build the bench program for a core, run it in QEMU, and read what it did and how many instructions that took."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import zlib
+from ctypes import string_at
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+FIRMWARE = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(FIRMWARE / "boards"))
+
+import read_profile  # noqa: E402
+import report_sizes  # noqa: E402
+
+PLUGIN = Path(__file__).with_name("count_plugin.c")
+SECONDS = 300
+
+
+class CountError(Exception):
+    """Something could not be built, run or read; the message says what and why."""
+
+
+@dataclass(frozen=True)
+class Core:
+    """A core to count on: a board that QEMU models, and compiler flags in place of the board's."""
+
+    name: str
+    board: str
+    flags: str = ""
+
+
+# No M0 that QEMU models has the RAM of larger nets: its code runs on the M3, which knows all of its instructions.
+CORES = (
+    Core("M0", "mps2-an385", "-mcpu=cortex-m0 -mthumb"),
+    Core("M3", "mps2-an385"),
+    Core("M4", "mps2-an386"),
+    Core("M7", "mps2-an500"),
+    Core("M33", "mps2-an505"),
+    Core("M55", "mps3-an547"),
+    Core("RV32IMAC", "rv32-virt"),
+)
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """``taken``: how often something else than the next instruction followed."""
+
+    address: int
+    code: bytes
+    count: int
+    taken: int
+
+
+@dataclass(frozen=True)
+class Region:
+    name: str
+    total: int
+    instructions: list[Instruction] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class LayerRun:
+    op: int
+    crc: int
+    kernel: str
+
+
+@dataclass(frozen=True)
+class Run:
+    """What the bench program reported."""
+
+    model_size: int
+    model_crc: int
+    arena: int
+    arena_least: int
+    arena_best: int
+    layers: list[LayerRun]
+    output_crc: int
+    stack: int
+
+
+@dataclass(frozen=True)
+class Count:
+    """A run with its counts: one region per layer, and the whole without hooks."""
+
+    run: Run
+    layers: list[Region]
+    whole: Region
+    sizes: report_sizes.Sizes
+
+
+def bench_input(size: int) -> np.ndarray:
+    """The int8 values that bench_main.c makes for itself."""
+    state, values = 1, []
+    for _ in range(size):
+        state = (state * 1664525 + 1013904223) & 0xFFFFFFFF
+        values.append(state >> 24)
+    return np.array(values, np.uint8).view(np.int8)
+
+
+def host_crcs(image: bytes) -> list[int]:
+    """CRC-32 of every layer's output for that input, by the C core on this machine."""
+    from flipbit.runtime import core
+
+    opened = core.Opened(image)
+    tensors = [_tensor_size(image, index) for index in (opened.model.input, opened.model.output)]
+    found: list[int] = []
+
+    @core.AFTER
+    def after(_context: int, _op: int, _tensor: int, values: object, size: int) -> None:
+        found.append(zlib.crc32(string_at(values, size)))  # type: ignore[arg-type]
+
+    arena = core.aligned(opened.arena_size)
+    opened.invoke(arena, bench_input(tensors[0]), np.zeros(tensors[1], np.int8), core.CHooks(after=after))
+    return found
+
+
+def _tensor_size(image: bytes, index: int) -> int:
+    height, width, channels = np.frombuffer(image, "<u2", 3, 32 + 12 * index)
+    return int(height) * int(width) * int(channels)
+
+
+def build(
+    board: str, folder: Path, model: Path | None, program: str = "bench", flags: str = "", name: str = ""
+) -> Path:
+    """The ELF file of a program, in folder/name; raises :class:`CountError` with the end of what make said."""
+    out = folder.resolve() / (name or board)
+    command = ["make", "-C", str(FIRMWARE), "-j2", f"BOARD={board}", f"PROGRAM={program}", f"BUILD={folder.resolve()}",
+               f"OUT={out}", f"PYTHON={sys.executable}"]  # fmt: skip
+    command += [f"MODEL={model.resolve()}"] if model else []
+    command += [f"BOARD_FLAGS={flags}"] if flags else []
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    if done.returncode:
+        last = "\n".join((done.stdout + done.stderr).strip().splitlines()[-8:])
+        raise CountError(f"make BOARD={board} PROGRAM={program} failed:\n{last}")
+    return out / f"{'flipbit' if program == 'app' else program}.elf"
+
+
+def build_plugin(folder: Path) -> Path:
+    library = folder.resolve() / "libcount.so"
+    folder.mkdir(parents=True, exist_ok=True)
+    command = ["cc", "-O2", "-shared", "-fPIC", "-o", str(library), str(PLUGIN)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    if done.returncode:
+        raise CountError(f"the counting plugin does not compile here:\n{done.stderr}")
+    return library
+
+
+def emulate(board: str, elf: Path, *more: str) -> str:
+    """What a program says over semihosting; it has to end by itself with status 0."""
+    command = read_profile.read(board).qemu_command(elf, "-serial", "null", *more)
+    if not shutil.which(command[0]):
+        raise CountError(f"{command[0]} is missing: on Debian, apt install qemu-system-arm qemu-system-misc")
+    try:
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=SECONDS)
+    except subprocess.TimeoutExpired:
+        raise CountError(f"{elf} on {board} did not end within {SECONDS} s") from None
+    if done.returncode:
+        raise CountError(f"{elf} on {board} ended with status {done.returncode}: {done.stderr.strip()[-300:]}")
+    return done.stderr
+
+
+def parse_run(text: str) -> Run:
+    """The report of bench_main.c."""
+    lines = [line.split() for line in text.splitlines()]
+    words = {line[0]: [int(word) for word in line[1:]] for line in lines if line and line[0] not in ("layer", "done")}
+    layers = [LayerRun(int(line[1]), int(line[2]), line[3]) for line in lines if line and line[0] == "layer"]
+    (size, crc), (arena, least, best), (output,), (stack,) = (
+        words[key] for key in ("model", "arena", "output", "stack")
+    )
+    return Run(size, crc, arena, least, best, layers, output, stack)
+
+
+def parse_regions(text: str) -> list[Region]:
+    """The file of count_plugin.c."""
+    regions: list[Region] = []
+    for line in text.splitlines():
+        first, second, *rest = line.split()
+        if first == "region":
+            regions.append(Region(second, int(rest[0]), []))
+        else:
+            regions[-1].instructions.append(Instruction(int(first, 16), bytes.fromhex(second), *map(int, rest)))
+    return regions
+
+
+def count(core: Core, model: Path, folder: Path, plugin: Path) -> Count:
+    """Build, run and count one core."""
+    elf = build(core.board, folder, model, flags=core.flags, name=f"{core.board}-{core.name}")
+    profile = read_profile.read(core.board)
+    at = report_sizes.symbols(profile, elf)
+    regions = [
+        f"region={name}:{at[f'count_{name}_begin']:#x}:{at[f'count_{name}_end']:#x}" for name in ("layer", "run")
+    ]
+    out = elf.with_suffix(".counts")
+    report = emulate(core.board, elf, "-plugin", ",".join([str(plugin), f"out={out.resolve()}", *regions]))
+    found = parse_regions(out.read_text(encoding="ascii"))
+    layers = [region for region in found if region.name == "layer"]
+    whole = [region for region in found if region.name == "run"]
+    run = parse_run(report)
+    if len(layers) != len(run.layers) or len(whole) != 1:
+        raise CountError(
+            f"{core.name}: {len(layers)} layers and {len(whole)} runs were counted of {len(run.layers)}, 1"
+        )
+    return Count(run, layers, whole[0], report_sizes.measure(profile, elf))

@@ -1,0 +1,167 @@
+/* Trains the linked model by one step on one sample and reports over semihosting, for firmware/count/learn.py:
+ *
+ *     model SIZE CRC                    of the image
+ *     ram STATE LEAST FAST INPUT        bytes: fb_train_state_size, fb_train_arena_size, of a sample
+ *     arena SIZE                        a run with this arena, from the linked image
+ *     pass HIGH LOW FIRST END           operations and filters a pass sums up
+ *     sample CLASS LOSS
+ *     step FLIPS CRC                    of the image after the update
+ *     stack BYTES                       the most that training had on the stack
+ *     done
+ *
+ * The first run has all the arena that is useful (or all there is) and makes a whole step: a pass that finds the scales
+ * of gradients, passes that measure them, passes that update. Runs with the arenas in LEARN_ARENAS, bytes separated by
+ * commas, end after the measuring passes: those that update take their samples in the same way.
+ *
+ * The marker functions are what the counting plugin looks for: samples, and ends of passes. The sample is made by
+ * next_value; learn.py makes the same.
+ */
+#include <string.h>
+
+#include "board.h"
+#include "fb_train.h"
+#include "semihosting.h"
+
+#ifndef LEARN_ARENAS
+#define LEARN_ARENAS 0
+#endif
+#ifndef LEARN_BIAS
+#define LEARN_BIAS 0
+#endif
+#define LABEL 1
+#define PAINT 0xA5
+
+/* Marker functions: empty, but called. */
+__attribute__((noinline)) void count_sample_begin(void) { __asm__ volatile(""); }
+__attribute__((noinline)) void count_sample_end(void) { __asm__ volatile(""); }
+__attribute__((noinline)) void count_pass_begin(void) { __asm__ volatile(""); }
+__attribute__((noinline)) void count_pass_end(void) { __asm__ volatile(""); }
+
+static void write_number(uint32_t value) {
+    char text[12], *at = text + sizeof text - 1;
+    *at = 0;
+    do {
+        *--at = (char)('0' + value % 10);
+        value /= 10;
+    } while (value);
+    *--at = ' ';
+    semihosting_write(at);
+}
+
+static void line(const char *name, const uint32_t *values, unsigned count) {
+    semihosting_write(name);
+    for (unsigned i = 0; i < count; i++) write_number(values[i]);
+    semihosting_write("\n");
+}
+
+static int8_t next_value(uint32_t *state) {
+    *state = *state * 1664525u + 1013904223u;
+    return (int8_t)(*state >> 24);
+}
+
+static void check(fb_status status) {
+    if (status == FB_OK || status == FB_MORE) return;
+    semihosting_write("failed ");
+    semihosting_write(fb_status_name(status));
+    semihosting_write("\n");
+    semihosting_exit(1);
+}
+
+void board_fault(void) {
+    semihosting_write("fault\n");
+    semihosting_exit(139);
+}
+
+/* From the stack's end up to this function's frame. */
+__attribute__((noinline)) static void paint_stack(void) {
+    uint8_t *p, *end = (uint8_t *)__builtin_frame_address(0) - 64;
+    for (p = board_stack; p < end; p++) *(volatile uint8_t *)p = PAINT;
+}
+
+__attribute__((noinline)) static uint32_t stack_used(const uint8_t *top) {
+    const uint8_t *p = board_stack;
+    while (*(const volatile uint8_t *)p == PAINT) p++;
+    return (uint32_t)(top - p);
+}
+
+/* In RAM, one behind the other. */
+typedef struct places {
+    uint8_t *image, *state, *arena;
+    int8_t *input;
+    uint32_t state_size, room;
+} places;
+
+static const fb_train_config config = {1, 0, 0, true, LEARN_BIAS, 0, 0xFFFF};
+
+/* One step, or with `measure` only what comes before its update. */
+static void run(const places *at, uint32_t arena, bool measure) {
+    static fb_train train;
+    fb_train_result result;
+    fb_status status;
+    unsigned sweeps = 0;
+    line("arena", &arena, 1);
+    memcpy(at->image, board_model, BOARD_MODEL_SIZE);
+    memset(at->state, 0, at->state_size);
+    check(fb_train_open(&train, at->image, BOARD_MODEL_SIZE, at->state, at->state_size, at->arena, arena, &config));
+    check(fb_train_begin(&train, 1, FB_RATE(0.05), LEARN_BIAS ? FB_RATE(0.05) : 0));
+    do {
+        uint32_t pass[4] = {train.pass.high_op, train.pass.low_op, train.pass.first_filter, train.pass.end_filter};
+        uint32_t found[2];
+        static uint32_t top;
+        if (train.passes == 1) top = pass[0];
+        if (train.passes >= 1 && pass[0] == top && pass[2] == 0) sweeps++;
+        if (measure && sweeps == 2) return;
+        line("pass", pass, 4);
+        count_sample_begin();
+        status = fb_train_sample(&train, at->input, LABEL, &result);
+        count_sample_end();
+        check(status);
+        found[0] = result.predicted;
+        found[1] = result.loss;
+        line("sample", found, 2);
+        count_pass_begin();
+        status = fb_train_end_pass(&train);
+        count_pass_end();
+        check(status);
+    } while (status == FB_MORE);
+    {
+        uint32_t found[2] = {train.flips, train.model.crc};
+        line("step", found, 2);
+    }
+}
+
+int main(void) {
+    static const uint32_t arenas[] = {LEARN_ARENAS};
+    fb_model model;
+    places at;
+    uint32_t fast, least, input, state = 1, used, i;
+
+    board_init();
+    check(fb_model_open(&model, board_model, BOARD_MODEL_SIZE));
+    input = fb_model_tensor(&model, model.input).size;
+    at.state_size = (uint32_t)fb_train_state_size(&model, &config);
+    least = (uint32_t)fb_train_arena_size(&model, &config, false);
+    fast = (uint32_t)fb_train_arena_size(&model, &config, true);
+    {
+        uint32_t sizes[2] = {model.size, model.crc}, ram[4] = {at.state_size, least, fast, input};
+        line("model", sizes, 2);
+        line("ram", ram, 4);
+    }
+    at.image = board_arena;
+    at.state = at.image + ((BOARD_MODEL_SIZE + 7) & ~7u);
+    at.input = (int8_t *)at.state + ((at.state_size + 7) & ~7u);
+    at.arena = (uint8_t *)at.input + ((input + 7) & ~7u);
+    used = (uint32_t)(at.arena - board_arena);
+    if (used + least > BOARD_ARENA_SIZE) check(FB_ERR_ARENA);
+    at.room = BOARD_ARENA_SIZE - used;
+    for (i = 0; i < input; i++) at.input[i] = next_value(&state);
+    paint_stack();
+    run(&at, fast < at.room ? fast : at.room, false);
+    used = stack_used((const uint8_t *)__builtin_frame_address(0));
+    for (i = 0; i < sizeof arenas / sizeof arenas[0]; i++) {
+        if (arenas[i] >= least && arenas[i] < fast && arenas[i] < at.room) run(&at, arenas[i], true);
+    }
+    line("stack", &used, 1);
+    semihosting_write("done\n");
+    semihosting_exit(0);
+}
