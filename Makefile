@@ -1,38 +1,44 @@
-# flipbit: the few verbs. Everything is installed into .venv; nothing outside this folder is touched.
+# flipbit: the few verbs. Everything of Python is installed into .venv; compilers and emulators come from the system.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/ready
+MODEL  ?= models/cifar10-resnet8/model.h5
 
-.PHONY: help setup demo test lint bench clean
+.PHONY: help setup tools demo test lint bench bench-mcu clean
 .DEFAULT_GOAL := help
 
 help: ## list these verbs
-	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(READY) ## create .venv and install flipbit with the tested versions
 
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml setup.py constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[train,export,dev]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[train,export,run,device,dev]'
 	@touch $@
 
-demo: $(READY) ## train a net with one-bit weights on real digits and write its device image, in about a minute
-	folder=runs/demo-$$(date +%Y%m%d-%H%M%S) && \
-	$(BIN)/python train/run.py --method bc -o $$folder && \
-	$(BIN)/python export/to_fbit.py $$folder/model.h5
+tools: ## install cross-compilers and emulators from Debian or Ubuntu (asks for root)
+	@firmware/install-tools.sh
 
-test: lint ## run every test (set FLIPBIT_DATA to the folder of CIFAR-10 for those that need it)
+demo: $(READY) tools ## train a one-bit net, put it on an emulated board, let it learn there: a few minutes
+	$(BIN)/python firmware/demo.py
+
+test: $(READY) tools lint ## run every test (set FLIPBIT_DATA to the folder of CIFAR-10 for those that need it)
 	$(BIN)/python -m pytest
 
 lint: $(READY) ## style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/clang-format --dry-run --Werror $$(git ls-files 'firmware/*.c' 'firmware/*.h' 'tests/*.c' 'tests/*.h')
 
 bench: $(READY) ## training speed of each method against float Keras, in one run
 	$(BIN)/python train/bench.py
 
-clean: ## remove .venv and caches (runs/ is kept)
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+bench-mcu: $(READY) tools ## instructions, RAM and flash of resnet8 on every core, in QEMU
+	$(BIN)/python firmware/count/bench.py
+
+clean: ## remove .venv and what was built (runs/ is kept)
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis firmware/build runtime/_core.so

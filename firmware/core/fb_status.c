@@ -7,7 +7,7 @@ const char *fb_status_name(fb_status status) {
         "FB_ERR_SCALE", "FB_ERR_METADATA",  "FB_ERR_ALIGN",    "FB_ERR_OFFSET",     "FB_ERR_KIND",
         "FB_ERR_FLAGS", "FB_ERR_WINDOW",    "FB_ERR_SHIFT",    "FB_ERR_MULTIPLIER", "FB_ERR_OVERFLOW",
         "FB_ERR_LIVE",  "FB_ERR_ARENA",     "FB_ERR_ARGUMENT", "FB_ERR_FLASH",      "FB_ERR_FULL",
-        "FB_ERR_EMPTY", "FB_ERR_OWNER",     "FB_ERR_ORDER", "FB_ERR_STATE", "FB_MORE",
+        "FB_ERR_EMPTY", "FB_ERR_OWNER",     "FB_ERR_ORDER",    "FB_ERR_STATE",      "FB_MORE",
     };
     return (unsigned)status < FB_STATUS_COUNT ? names[status] : "FB_ERR_UNKNOWN";
 }

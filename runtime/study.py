@@ -1,0 +1,203 @@
+"""What learning on a device brings, measured: the C core's learner on real images, one command per question.
+
+examples:
+  python runtime/study.py drift resnet8.fbit cifar-10-batches-py -o drift.json  the camera changes; methods
+  python runtime/study.py batch resnet8.fbit cifar-10-batches-py -o batch.json  SR and its virtual batch
+
+The first 500 images are what the device learns from, all others are for testing; the net has seen none of them. A run
+that was stopped goes on when the same command is given again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+try:
+    from flipbit.runtime.data_files import Data, load_data
+    from flipbit.runtime.drift import DRIFTS, apply_drift
+    from flipbit.runtime.errors import FlipbitError
+    from flipbit.runtime.inputs import to_planes
+    from flipbit.runtime.learner import Learner, LearnerConfig
+    from flipbit.runtime.model import Model
+    from flipbit.runtime.text_table import text_table
+except ModuleNotFoundError as error:
+    if error.name is None or not error.name.startswith("flipbit"):
+        raise
+    sys.exit("flipbit is not installed here; run:  pip install -e .   (or: make setup)")
+
+SAMPLES = 500
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run: a change of the camera, a way to learn, a seed."""
+
+    drift: str
+    method: str
+    seed: int
+    batch: int = SAMPLES
+    steps: int = 20
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a method learns: rates of the first step, which fall to 0 in a line."""
+
+    config: LearnerConfig
+    rate_bits: float = 0.0
+    rate_bias: float = 0.0
+
+
+WAYS = {
+    "bias": Way(LearnerConfig(bits=False, bias=True), rate_bias=0.5),
+    "SR": Way(LearnerConfig(bits=True), rate_bits=0.0007),
+    "SR, 2-bit buffer": Way(LearnerConfig(bits=True, buffer_bits=2, start=1), rate_bits=0.004),
+    "SR and bias": Way(LearnerConfig(bits=True, bias=True), rate_bits=0.0004, rate_bias=0.5),
+}
+
+
+def drift_cells(quick: bool) -> Iterator[Cell]:
+    """Biases for every change and severity; the other methods at severity 2. Seed by seed."""
+    for seed in (1, 2, 3):
+        for drift in DRIFTS:
+            for severity in (2,) if quick else (1, 2, 3):
+                yield Cell(f"{drift}:{severity}", "bias", seed)
+        for drift in DRIFTS:
+            for method in WAYS:
+                if method != "bias":
+                    yield Cell(f"{drift}:2", method, seed)
+            # the paper's small batch, with as many samples
+            yield Cell(f"{drift}:2", "SR", seed, batch=50, steps=200)
+        if quick:
+            return
+
+
+def batch_cells(quick: bool) -> Iterator[Cell]:
+    """SR with virtual batches of 10 to 500 samples, 10,000 samples each."""
+    for seed in (1,) if quick else (1, 2, 3):
+        for batch in (10, 50, 100, 250, 500):
+            yield Cell("blur:1", "SR", seed, batch, 10_000 // batch)
+
+
+STUDIES = {"drift": drift_cells, "batch": batch_cells}
+
+
+def accuracy(image: bytes, pixels: np.ndarray, labels: np.ndarray) -> float:
+    return float(np.mean(Model(image).predict(pixels, raw=True).argmax(1) == labels))
+
+
+def run_cell(cell: Cell, image: bytes, data: Data) -> dict[str, Any]:
+    """Learn from the first samples as the camera sees them now; test on the others."""
+    model, way = Model(image), WAYS[cell.method]
+    pixels = apply_drift(data.x, cell.drift)
+    inputs, _ = to_planes(pixels[:SAMPLES], model._input, model.pixels)
+    labels = data.y[:SAMPLES]
+    learner = Learner(image, LearnerConfig(**{**asdict(way.config), "seed": cell.seed}))
+    order = np.random.default_rng(cell.seed)
+    flips, start = 0, time.process_time()
+    for step in range(cell.steps):
+        chosen = np.arange(SAMPLES) if cell.batch == SAMPLES else order.choice(SAMPLES, cell.batch, replace=False)
+        rate = 1 - step / cell.steps
+        done = learner.step(inputs[chosen], labels[chosen], way.rate_bits * rate, way.rate_bias * rate)
+        flips += done.flips
+    test = pixels[SAMPLES:], data.y[SAMPLES:]
+    return {
+        **asdict(cell),
+        "before": accuracy(image, *test),
+        "after": accuracy(learner.image, *test),
+        "flips": flips,
+        "state_bytes": len(learner.state),
+        "arena_least": learner.arena_least,
+        "cpu_seconds": round(time.process_time() - start, 1),
+    }
+
+
+def table(results: list[dict[str, Any]], clean: float) -> str:
+    """Recovered share of what the change cost, mean and spread over seeds."""
+    groups: dict[tuple[str, int, str], list[dict[str, Any]]] = {}
+    for result in results:
+        groups.setdefault((result["method"], result["batch"], result["drift"]), []).append(result)
+    rows = []
+    for (method, batch, drift), found in sorted(groups.items()):
+        shares = [100 * (r["after"] - r["before"]) / (clean - r["before"]) for r in found]
+        after = [100 * r["after"] for r in found]
+        rows.append(
+            [method, str(batch), drift, f"{100 * found[0]['before']:.1f} %", f"{np.mean(after):.1f} %",
+             f"{np.mean(shares):.0f} %", f"{np.std(shares):.0f}", f"{np.mean([r['flips'] for r in found]):.0f}",
+             str(len(found))]
+        )  # fmt: skip
+    heads = ["method", "batch", "change", "before", "after", "recovered", "± over seeds", "flips", "seeds"]
+    return text_table(heads, rows)
+
+
+def parser() -> argparse.ArgumentParser:
+    description, epilog = (__doc__ or "").split("\n\n", 1)
+    p = argparse.ArgumentParser(
+        prog="runtime/study.py", description=description, epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    p.add_argument("study", choices=STUDIES)
+    p.add_argument("model", type=Path, help="a .fbit image")
+    p.add_argument("data", help="labelled images: see flipbit run --help")
+    p.add_argument("-o", "--output", type=Path, default=Path("study.json"), metavar="FILE", help="results (study.json)")
+    p.add_argument("--quick", action="store_true", help="fewer runs")
+    p.add_argument("--part", default="0/1", metavar="I/N", help="only every N-th run, for N processes side by side")
+    return p
+
+
+def main(argv: list[str] | None = None) -> int:
+    given = parser().parse_args(argv)
+    try:
+        return study(given)
+    except FlipbitError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("\nstopped; the same command goes on", file=sys.stderr)
+        return 130
+
+
+def study(given: argparse.Namespace) -> int:
+    image = given.model.read_bytes()
+    model = Model(image)
+    data = load_data(given.data, model.input_shape, model.labels)
+    clean = accuracy(image, data.x[SAMPLES:], data.y[SAMPLES:])
+    print(
+        f"{data.name}: {SAMPLES} images to learn from, {len(data.x) - SAMPLES} to test on; "
+        f"accuracy before any change {100 * clean:.2f} %"
+    )
+    part, parts = map(int, given.part.split("/"))
+    cells = list(STUDIES[given.study](given.quick))[part::parts]
+    results: list[dict[str, Any]] = []
+    if given.output.is_file():
+        results = json.loads(given.output.read_text())["runs"]
+    done = {tuple(r[name] for name in Cell.__dataclass_fields__) for r in results}
+    for number, cell in enumerate(cells):
+        if tuple(asdict(cell).values()) in done:
+            continue
+        results.append(run_cell(cell, image, data))
+        last = results[-1]
+        share = (last["after"] - last["before"]) / (clean - last["before"])
+        print(
+            f"{number + 1:3d}/{len(cells)}  {cell.drift:8s} {cell.method:18s} batch {cell.batch:3d} seed {cell.seed}: "
+            f"{100 * last['before']:.1f} → {100 * last['after']:.1f} %, {100 * share:.0f} % recovered", flush=True
+        )  # fmt: skip
+        unfinished = given.output.with_suffix(".part")
+        unfinished.write_text(json.dumps({"study": given.study, "clean": clean, "runs": results}, indent=1))
+        os.replace(unfinished, given.output)
+    print(table(results, clean))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
