@@ -1,0 +1,69 @@
+"""runtime/study.py: measured learning, resumable."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from small_nets import photos, small_image
+
+from flipbit.runtime import study
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Six samples to learn from, six to test on, two runs."""
+    (tmp_path / "net.fbit").write_bytes(small_image())
+    labels = np.random.default_rng(0).integers(0, 5, 12)
+    np.savez(tmp_path / "data.npz", x=photos(12), y=labels)
+    cells = [study.Cell("dim:2", "bias", 1, batch=6, steps=2), study.Cell("dim:2", "SR", 1, batch=3, steps=2)]
+    monkeypatch.setitem(study.STUDIES, "drift", lambda quick: iter(cells))
+    return tmp_path
+
+
+def arguments(folder: Path) -> list[str]:
+    return [
+        "drift",
+        str(folder / "net.fbit"),
+        str(folder / "data.npz"),
+        "-o",
+        str(folder / "out.json"),
+        "--samples",
+        "6",
+    ]
+
+
+def test_a_stopped_study_goes_on_where_it_was(
+    folder: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, calls = study.run_cell, []
+
+    def stopping(*given: object) -> dict:
+        if calls:
+            raise KeyboardInterrupt
+        calls.append(given)
+        return run(*given)
+
+    monkeypatch.setattr(study, "run_cell", stopping)
+    assert study.main(arguments(folder)) == 130
+    assert len(json.loads((folder / "out.json").read_text())["runs"]) == 1
+    monkeypatch.setattr(study, "run_cell", run)
+    assert study.main(arguments(folder)) == 0
+    runs = json.loads((folder / "out.json").read_text())["runs"]
+    assert [r["method"] for r in runs] == ["bias", "SR"]
+    assert runs[0]["flips"] == 0 and 0 <= runs[1]["after"] <= 1
+    assert "recovered" in capsys.readouterr().out
+
+
+def test_the_same_seed_gives_the_same_result(folder: Path) -> None:
+    data = study.load_data(str(folder / "data.npz"), (9, 8, 3), [])
+    cell = study.Cell("noise:1", "SR and bias", 3, batch=6, steps=2)
+    first, second = (study.run_cell(cell, small_image(), data, 6) for _ in range(2))
+    assert {**first, "cpu_seconds": 0} == {**second, "cpu_seconds": 0}
+
+
+def test_a_missing_data_set_is_named(folder: Path, capsys: pytest.CaptureFixture) -> None:
+    assert study.main(["drift", str(folder / "net.fbit"), str(folder / "nothing")]) == 2
+    assert "nothing" in capsys.readouterr().err
