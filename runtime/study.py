@@ -6,8 +6,8 @@ examples:
 
   python runtime/study.py personalise no7.fbit digits.npz --samples 200           a class the net never saw
 
-The first images (--samples) are what the device learns from, all others are for testing. A run that was stopped goes on
-when the same command is given again.
+So many images (--samples; each seed draws others, `personalise` takes the first) are what the device learns from, all
+others are for testing. A run that was stopped goes on when the same command is given again.
 """
 
 from __future__ import annotations
@@ -121,11 +121,14 @@ def by_class(image: bytes, pixels: np.ndarray, labels: np.ndarray) -> list[float
 def run_cell(cell: Cell, image: bytes, data: Data, samples: int) -> dict[str, Any]:
     """Learn from the first samples as the camera sees them now; test on the others."""
     model, way = Model(image), WAYS[cell.method]
-    pixels = apply_drift(data.x, cell.drift) if cell.drift else data.x
-    inputs, _ = to_planes(pixels[:samples], model._input, model.pixels)
-    labels = data.y[:samples]
-    learner = Learner(image, LearnerConfig(**{**asdict(way.config), "seed": cell.seed}))
     order = np.random.default_rng(cell.seed)
+    mixed = order.permutation(len(data.y)) if cell.drift else np.arange(len(data.y))  # a seed draws its own samples
+    pixels, truth = data.x[mixed], data.y[mixed]
+    if cell.drift:
+        pixels = apply_drift(pixels, cell.drift)
+    inputs, _ = to_planes(pixels[:samples], model._input, model.pixels)
+    labels = truth[:samples]
+    learner = Learner(image, LearnerConfig(**{**asdict(way.config), "seed": cell.seed}))
     flips, start = 0, time.process_time()
     for step in range(cell.steps):
         whole = not 0 < cell.batch < samples
@@ -133,7 +136,7 @@ def run_cell(cell: Cell, image: bytes, data: Data, samples: int) -> dict[str, An
         rate = 1 - step / cell.steps
         done = learner.step(inputs[chosen], labels[chosen], way.rate_bits * rate, way.rate_bias * rate)
         flips += done.flips
-    test = pixels[samples:], data.y[samples:]
+    test = pixels[samples:], truth[samples:]
     return {
         **asdict(cell),
         "before": accuracy(image, *test),
