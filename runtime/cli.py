@@ -21,6 +21,7 @@ from flipbit.runtime import bench
 from flipbit.runtime.compare_command import add_compare_parser
 from flipbit.runtime.device_command import add_device_parser
 from flipbit.runtime.errors import FlipbitError
+from flipbit.runtime.finetune import add_finetune_parser
 from flipbit.runtime.flash_command import add_flash_parser
 from flipbit.runtime.info_command import add_info_parser
 from flipbit.runtime.profile_command import add_profile_parser
@@ -39,6 +40,7 @@ def parser() -> argparse.ArgumentParser:
     add_compare_parser(commands)
     # Its own parser reads its arguments: see main.
     commands.add_parser("bench", help="time a net against other runtimes", add_help=False)
+    add_finetune_parser(commands)
     add_flash_parser(commands)
     add_device_parser(commands)
     return p

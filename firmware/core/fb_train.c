@@ -405,6 +405,7 @@ fb_status fb_train_begin(fb_train *train, uint32_t samples, uint32_t rate_bits, 
     head = (fb_head *)(void *)train->state;
     if (head->samples && head->samples != samples) return FB_ERR_ARGUMENT; /* in the middle of another step */
     head->samples = (uint16_t)samples;
+    head->crc = state_crc(train);
     train->samples = samples;
     train->rate_bits = rate_bits;
     train->rate_bias = rate_bias;

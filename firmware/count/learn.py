@@ -122,8 +122,13 @@ def parse(text: str, regions: list[Region], core: str) -> tuple[dict[str, list[i
 
 def count(core: Core, model: Path, name: str, arenas: list[int], folder: Path, plugin: Path) -> CoreCount:
     """Build, run and count one core."""
-    os.environ["REST_FLAGS"] = "-Os -DLEARN_ARENAS=" + ",".join(map(str, arenas or [0]))
-    elf = counting.build(core.board, folder, model, "learn", core.flags, f"{core.board}-{core.name}")
+    before = os.environ.get("REST_FLAGS")
+    os.environ["REST_FLAGS"] = f"{before or '-Os'} -DLEARN_ARENAS={','.join(map(str, arenas or [0]))}"
+    try:
+        elf = counting.build(core.board, folder, model, "learn", core.flags, f"learn-{core.board}-{core.name}")
+    finally:
+        os.environ.pop("REST_FLAGS")
+        os.environ.update({"REST_FLAGS": before} if before else {})
     at = report_sizes.symbols(read_profile.read(core.board), elf)
     regions = [f"region={n}:{at[f'count_{n}_begin']:#x}:{at[f'count_{n}_end']:#x}" for n in ("sample", "pass")]
     out = elf.with_suffix(".counts")
@@ -131,7 +136,9 @@ def count(core: Core, model: Path, name: str, arenas: list[int], folder: Path, p
     words, runs = parse(report, counting.parse_regions(out.read_text(encoding="ascii")), core.name)
     expected = host_crc(model.read_bytes())
     if words["image"] != [expected]:
-        raise CountError(f"{core.name}: the image after a step has CRC {words['image'][0]:08x}, the host's {expected:08x}")
+        raise CountError(
+            f"{core.name}: the image after a step has CRC {words['image'][0]:08x}, the host's {expected:08x}"
+        )
     state, least, fast, _input = words["ram"]
     work = Workload(model.read_bytes(), CONFIG)
     return CoreCount(
@@ -216,7 +223,8 @@ def main(argv: list[str] | None = None) -> int:
     sys.stdout.write(table(found) + "\n")
     if given.store:
         stored = json.loads(STORE.read_text(encoding="utf-8")) if STORE.is_file() else {}
-        command = " ".join(["python firmware/count/learn.py", given.model.name, *map(str, given.arenas)])
+        arenas = f" --arenas {' '.join(map(str, given.arenas))}" if given.arenas else ""
+        command = f"python firmware/count/learn.py {given.model.name}{arenas} --name {name} --store"
         STORE.parent.mkdir(exist_ok=True)
         STORE.write_text(as_text(merge(stored, found, command, commit_name())), encoding="utf-8")
     return 0
