@@ -1,11 +1,11 @@
-"""Write a trained model as c: ``python export/to_c.py model.h5``. See --help."""
+"""Write a trained model as C, or as an Arduino library or Zephyr module that has it: see --help."""
 
 from __future__ import annotations
 
 import sys
 
 try:
-    from flipbit.export.command import main
+    from flipbit.export.c_project import main
 except ModuleNotFoundError as error:
     if error.name is None or not error.name.startswith("flipbit"):
         raise
@@ -14,4 +14,4 @@ except ModuleNotFoundError as error:
     )
 
 if __name__ == "__main__":
-    sys.exit(main("c"))
+    sys.exit(main())
