@@ -5,11 +5,11 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/ready
 MODEL  ?= models/cifar10-resnet8/model.h5
 
-.PHONY: help setup tools demo test lint bench bench-mcu clean
+.PHONY: help setup tools demo test lint bench bench-mcu wheels docker-test clean
 .DEFAULT_GOAL := help
 
 help: ## list these verbs
-	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(READY) ## create .venv and install flipbit with the tested versions
 
@@ -39,6 +39,14 @@ bench: $(READY) ## training speed of each method against float Keras, in one run
 
 bench-mcu: $(READY) tools ## instructions, RAM and flash of resnet8 on every core, in QEMU
 	$(BIN)/python firmware/count/bench.py
+
+wheels: ## wheels of the runtime for x86-64, 64-bit and 32-bit Arm, into dist/ (needs Debian's cross-compilers)
+	$(PYTHON) -m venv build/wheels
+	build/wheels/bin/python -m pip install --quiet auditwheel==6.8.2
+	build/wheels/bin/python docker/wheels.py
+
+docker-test: ## build the Docker images and run them, on three CPUs (docs/docker.md)
+	docker/test.sh
 
 clean: ## remove .venv and what was built (runs/ is kept)
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis firmware/build runtime/_core.so

@@ -37,6 +37,8 @@ class BuildCore(build_ext):
                 f"flipbit compiles its C core, and there is no C compiler here (looked for {command!r}): install one "
                 "(Debian, Ubuntu, Raspberry Pi OS: apt install gcc libc6-dev), or name another in the variable CC"
             )
+        if "CC" in os.environ:  # maybe for another CPU: without the flags that Python itself was compiled with
+            self.compiler.set_executables(compiler_so=f"{command} -fPIC", linker_so=f"{command} -shared")
         super().build_extension(ext)
 
 

@@ -3,7 +3,7 @@
 1. train a net on real handwritten digits (scikit-learn's, bundled) with BinaryConnect,
 2. export it as a device image,
 3. build the firmware, flash it into an emulated board (QEMU) over GDB, and hold every layer against this machine's,
-4. dim the light: the same digits, darker; let the board learn from some of them by flipping bits,
+4. dim the light: the same digits, darker; let the board learn from some of them,
 5. report.
 
 Everything is written to runs/demo-…; Ctrl-C stops at any time.
@@ -18,7 +18,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent.parent
 BOARD = "netduinoplus2"
-DRIFT = "dim:3"
+DRIFT = "dim:2"
 
 
 def run(title: str, *command: str | Path) -> None:
@@ -44,7 +44,7 @@ def main() -> int:
     run("is every layer on the board the same as here?", "flipbit", "device", "verify", "digits", *board)
     run(
         "the light is dimmed: let the board learn", "python", "runtime/finetune.py", image, "--data", "digits",
-        "--drift", DRIFT, "--target", f"qemu:{BOARD}", "--samples", "60", "--steps", "6", "-o", tuned,
+        "--drift", DRIFT, "--target", f"qemu:{BOARD}", "--samples", "80", "--steps", "15", "-o", tuned,
     )  # fmt: skip
     run("what changed in the image", "flipbit", "compare", image, tuned)
     print(f"\nDone in {time.monotonic() - start:.0f} s. The net is {image}, what the board made of it is {tuned}.")

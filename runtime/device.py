@@ -293,14 +293,21 @@ class Device:
             self._model = Model(self.read_image())
         return self._model
 
-    def use(self, model: Model | str | Path) -> Model:
-        """Say which net is on the device, to spare reading it; DeviceError if it is another."""
+    def use(self, model: Model | str | Path, learned: bool = False) -> Model:
+        """Say which net is on the device, to spare reading it; DeviceError if it is another.
+
+        ``learned``: a net that has learned on the device is called by the image it started from.
+        """
         model = model if isinstance(model, Model) else Model(model)
         info = self.info()
-        if _crc(model) != info.model_crc:
+        if learned and info.learns:
+            crc = SLOT.unpack(self.request(Command.LOOK, bytes([info.slot])))[2]
+        else:
+            crc = info.model_crc
+        if _crc(model) != crc:
             raise DeviceError(
                 f"{model.path or 'the image'} has CRC {_crc(model):08x}, the model on the {info.board} "
-                f"{info.model_crc:08x}: upload the image (flipbit device upload) or flash it (flipbit flash --model)"
+                f"{crc:08x}: upload the image (flipbit device upload) or flash it (flipbit flash --model)"
             )
         self._model = model
         return model
@@ -432,8 +439,14 @@ class Device:
         return found
 
     def read_image(self, slot: int | None = None) -> bytes:
-        """The image in a slot; by default the one in use."""
-        slot = self.info().slot if slot is None else slot
+        """The image in a slot; by default the one in use, with what it has learned."""
+        info = self.info()
+        if slot is None and info.learns:
+            data = b""
+            while len(data) < info.model_size:
+                data += self._read(Command.LEARN_READ, bytes(4), len(data), info.model_size)
+            return data
+        slot = info.slot if slot is None else slot
         _state, size, _crc = SLOT.unpack(self.request(Command.LOOK, bytes([slot])))
         if not size:
             raise DeviceError(f"slot {slot_name(slot)} holds no image")
@@ -518,7 +531,11 @@ _MISSING = {
     4: "the upload is not complete",
     5: "the slot holds no image",
     6: "the net does not stand still at a layer",
-    7: "the board has no storage for images",
+    7: "the board has no storage",
+    8: "no net is learning: open learning first",
+    9: "no step of learning has begun",
+    10: "a step of learning is under way: end it first",
+    11: "what was learned is not saved: save it, or reset the board to drop it",
 }
 _STORE = {
     1: "outside the storage",
@@ -540,6 +557,7 @@ def _refusal(command: int, code: int, detail: int) -> str:
         Status.IN_USE: f"slot {detail} holds the model in use: select another first",
         Status.FULL: f"no place left to note a selection, after {detail}: upload an image again",
         Status.DIFFERS: f"a piece is not what came at its offset ({detail:,}) before",
+        Status.LEARN: f"learning or saving failed: {core.status_name(detail)}",
     }
     try:
         reason = reasons[Status(code)]

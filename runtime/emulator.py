@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import subprocess
@@ -94,9 +95,11 @@ class Emulator:
         ]
         self.command = command
         self._log = (Path(self._folder.name) / "log").open("w+b")
+        # On one core: QEMU's two threads hand over every byte of the UART, several times slower between cores.
         self._process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=self._log, stderr=subprocess.STDOUT, start_new_session=True
-        )
+            ["taskset", "-c", str(min(os.sched_getaffinity(0))), *command] if shutil.which("taskset") else command,
+            stdin=subprocess.DEVNULL, stdout=self._log, stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
         deadline = time.monotonic() + 10
         while not (self.uart.exists() and self.gdb.exists()):
             if self._process.poll() is not None:

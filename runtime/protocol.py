@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
 PROTOCOL_VERSION = 1
@@ -47,6 +47,13 @@ class Command(IntEnum):
     FINISH = 0x23
     SELECT = 0x24
     READ_IMAGE = 0x25
+    LEARN_OPEN = 0x40
+    LEARN_BEGIN = 0x41
+    LEARN_SAMPLE = 0x42
+    LEARN_END = 0x43
+    LEARN_READ = 0x44
+    LEARN_SAVE = 0x45
+    LEARN_FORGET = 0x46
 
 
 class Status(IntEnum):
@@ -63,6 +70,7 @@ class Status(IntEnum):
     IN_USE = 8
     FULL = 9
     DIFFERS = 10
+    LEARN = 11
     LONG = 0x10
     COBS = 0x11
     CRC = 0x12
@@ -196,6 +204,8 @@ LAYER = struct.Struct("<3I")
 RESULT = struct.Struct("<IQI")
 PLAN = struct.Struct("<2I")
 SLOT = struct.Struct("<3I")
+LEARNING_CONFIG = struct.Struct("<I4B2HB3x")
+LEARNING = struct.Struct("<13I")
 
 
 @dataclass(frozen=True)
@@ -225,6 +235,8 @@ class Identity:
     board: str
     chip: str
     core: str
+    learns: bool = False  # the net in use is a copy in RAM that learns, or has learned
+    checkpoint: int = 0  # status of what is saved of learning, if the model in use cannot go on from it
 
 
 def parse_identity(payload: bytes) -> Identity:
@@ -232,9 +244,10 @@ def parse_identity(payload: bytes) -> Identity:
     if len(payload) < IDENTITY.size or payload[0] != PROTOCOL_VERSION:
         version = payload[0] if payload else 0
         raise ValueError(f"the device speaks protocol version {version}, this host {PROTOCOL_VERSION}")
-    protocol, piece, slots, slot, refused, store_is_ram, _, _, *numbers = IDENTITY.unpack_from(payload)
+    protocol, piece, slots, slot, refused, store_is_ram, learns, checkpoint, *numbers = IDENTITY.unpack_from(payload)
     names = payload[IDENTITY.size :].split(b"\0")
     if len(names) < 5:
         raise ValueError(f"an identity with {len(names) - 1} names, expected 4")
     texts = [name.decode("ascii", "replace") for name in names[:4]]
-    return Identity(protocol, piece, slots, slot, refused, bool(store_is_ram), *numbers, *texts)
+    first = Identity(protocol, piece, slots, slot, refused, bool(store_is_ram), *numbers, *texts)
+    return replace(first, learns=bool(learns), checkpoint=checkpoint)

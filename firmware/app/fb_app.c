@@ -2,7 +2,9 @@
 
 #include <string.h>
 
-static const fb_command *const lists[] = {fb_device_commands, fb_model_commands, fb_slot_commands};
+#include "fb_checkpoint_flash.h"
+
+static const fb_command *const lists[] = {fb_device_commands, fb_model_commands, fb_slot_commands, fb_learn_commands};
 
 const uint8_t *fb_app_image(unsigned slot, uint32_t *length) {
     if (slot != FB_SLOT_BUILT_IN) return fb_slot_image(slot, length);
@@ -40,6 +42,7 @@ fb_status fb_app_use(fb_app *app, unsigned slot) {
     app->model = model;
     app->slot = (uint8_t)slot;
     app->ready = true;
+    fb_app_resume(app);
     return FB_OK;
 }
 
@@ -57,6 +60,7 @@ void fb_app_start(fb_app *app) {
     uint32_t length;
     memset(app, 0, sizeof *app);
     app->slot = FB_SLOT_NONE;
+    fb_learning_start(&app->learning, fb_checkpoint_flash());
     if (fb_app_image(selected, &length)) app->refused = (uint8_t)fb_app_use(app, selected);
     if (!app->ready) fb_app_use(app, FB_SLOT_BUILT_IN);
     for (slot = 0; !app->ready && slot < fb_slots(); slot++) fb_app_use(app, slot);

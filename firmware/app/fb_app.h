@@ -4,11 +4,13 @@
  * it needs of the request before it writes the reply. RAM for the net is cut anew for each model:
  *
  *     board_arena  | input | output | arena of the core                     | board_arena_end
+ *     learning     | input | output | image | state | arena of the core    |
  */
 #ifndef FB_APP_H
 #define FB_APP_H
 
 #include "fb_frame.h"
+#include "fb_learning.h"
 #include "fb_slots.h"
 #include "flipbit.h"
 
@@ -31,6 +33,8 @@ typedef struct fb_app {
     uint32_t loaded; /* bytes of the input that came, from its start */
     uint32_t detail; /* of an error */
     fb_upload upload;
+    fb_learning learning;
+    uint8_t checkpoint; /* fb_status of what is saved of learning, if the model in use cannot go on from it */
 } fb_app;
 
 typedef fb_reply fb_handler(fb_app *app);
@@ -43,7 +47,7 @@ typedef struct fb_command {
 } fb_command;
 
 /* Lists of commands, one per file. A new list is added to `lists` in fb_app.c. */
-extern const fb_command fb_device_commands[], fb_model_commands[], fb_slot_commands[];
+extern const fb_command fb_device_commands[], fb_model_commands[], fb_slot_commands[], fb_learn_commands[];
 
 /* Start: use the selected image, or the one linked in, and say so on the line. */
 void fb_app_start(fb_app *app);
@@ -60,8 +64,12 @@ void fb_app_answer(fb_app *app);
 /* Send a reply with the payload in the frame buffer, app->size bytes. */
 void fb_app_reply(fb_app *app, fb_reply status);
 
-/* Use the image of a slot or the built-in one: FB_OK, or why not; the model in use stays then. */
+/* Use the image of a slot or the built-in one, with what was saved of its learning: FB_OK, or why not; the model in use
+ * stays then. */
 fb_status fb_app_use(fb_app *app, unsigned slot);
+
+/* Go on learning from what was saved, if it belongs to the model in use. In fb_commands_learn.c. */
+void fb_app_resume(fb_app *app);
 
 /* An image by the number of its slot, FB_SLOT_BUILT_IN too; NULL if there is none. */
 const uint8_t *fb_app_image(unsigned slot, uint32_t *length);

@@ -22,7 +22,8 @@ static fb_reply identify(fb_app *app) {
     p[3] = app->slot;
     p[4] = app->refused;
     p[5] = BOARD_STORE_RAM;
-    p[6] = p[7] = 0;
+    p[6] = app->learning.open;
+    p[7] = app->checkpoint;
     app->size = 8;
     fb_put32(app, ready ? app->model.crc : 0);
     fb_put32(app, ready ? app->model.size : 0);

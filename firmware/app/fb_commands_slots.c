@@ -47,6 +47,7 @@ static fb_reply choose(fb_app *app) {
     fb_reply reply;
     if (slot != FB_SLOT_BUILT_IN && slot >= fb_slots()) return fb_refuse(app, FB_REPLY_RANGE, fb_slots());
     if (!fb_app_image(slot, &length)) return fb_refuse(app, FB_REPLY_STATE, FB_MISSING_IMAGE);
+    if (app->learning.open && app->learning.changed) return fb_refuse(app, FB_REPLY_STATE, FB_MISSING_SAVE);
     status = fb_app_use(app, slot);
     if (status != FB_OK) return fb_refuse(app, FB_REPLY_MODEL, (uint32_t)status);
     reply = fb_slot_select(slot, &app->detail);

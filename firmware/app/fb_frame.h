@@ -33,6 +33,7 @@ typedef enum fb_reply {
     FB_REPLY_IN_USE,  /* the slot holds the model in use; its number */
     FB_REPLY_FULL,    /* no place left to note a selection; upload an image again */
     FB_REPLY_DIFFERS, /* a piece is not what came at its offset before; the offset */
+    FB_REPLY_LEARN,   /* learning or saving failed; the fb_status of the core */
     /* of what was no frame: id and command are 0 then */
     FB_REPLY_LONG = 0x10, /* over-long; the most bytes there may be */
     FB_REPLY_COBS,        /* a zero-run leads outside, or too short */
@@ -47,7 +48,11 @@ typedef enum fb_missing {
     FB_MISSING_PIECES,    /* the upload is not complete */
     FB_MISSING_IMAGE,     /* the slot holds no image */
     FB_MISSING_STOP,      /* nothing stands still: stop at a layer first */
-    FB_MISSING_STORE      /* the board has no storage for images */
+    FB_MISSING_STORE,     /* the board has no storage */
+    FB_MISSING_LEARNING,  /* nothing learns: open learning first */
+    FB_MISSING_STEP,      /* no step has begun */
+    FB_MISSING_END,       /* a step or pass of learning is under way: end it first */
+    FB_MISSING_SAVE       /* passes of learning are not saved: save them, or reset to drop them */
 } fb_missing;
 
 /* Decode `size` bytes of COBS where they lie. The number of bytes decoded; -1 if they are no COBS. */

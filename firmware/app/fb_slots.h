@@ -21,10 +21,10 @@
 #include "fb_frame.h"
 #include "flipbit.h"
 
-/* Bytes of the storage that are for slots, from its start. A build that keeps other things in storage (checkpoints of
- * learning) makes it smaller: a multiple of BOARD_STORE_PAGE. */
+/* Bytes of the storage that are for slots, from its start, a multiple of BOARD_STORE_PAGE: half of it. The rest is for
+ * checkpoints of learning. */
 #ifndef FB_SLOT_STORE
-#define FB_SLOT_STORE BOARD_STORE_SIZE
+#define FB_SLOT_STORE (BOARD_STORE_SIZE / BOARD_STORE_PAGE / 2u * BOARD_STORE_PAGE)
 #endif
 
 #if FB_SLOT_STORE > 0

@@ -22,7 +22,7 @@ from flipbit.runtime.protocol import Frame, Reader, encode
 ROOT = Path(__file__).resolve().parents[2]
 FIRMWARE = ROOT / "firmware"
 BOARD = Path(__file__).parent / "host_board"
-STORE_SIZE = 0x10000
+STORE_SIZE = 0x20000
 POWER_LOST = 75
 
 

@@ -29,6 +29,8 @@ enum { POWER_LOST = 75 };
 
 uint8_t board_arena[HOST_ARENA] __attribute__((aligned(8)));
 /* The linker gives these on a real board. */
+uint8_t board_stack[2048];
+__asm__(".globl board_stack_top\n.set board_stack_top, board_stack + 2048");
 __asm__(".globl board_arena_end\n.set board_arena_end, board_arena + " VALUE(HOST_ARENA));
 __asm__(".section .rodata\n.balign 8\n.globl board_model\nboard_model:\n"
 #ifdef HOST_MODEL

@@ -14,13 +14,14 @@
 #define BOARD_BAUD 115200u
 
 #ifndef BOARD_STORE_SIZE
-#define BOARD_STORE_SIZE 0x10000u
+#define BOARD_STORE_SIZE 0x20000u
 #endif
 #ifndef BOARD_STORE_UNIT
 #define BOARD_STORE_UNIT 4u
 #endif
 #define BOARD_STORE_PAGE 1024u
 #define BOARD_STORE_RAM 0
+#define BOARD_STORE_REPROGRAM 0
 
 extern uint8_t *host_store;
 #define BOARD_STORE_BASE ((uintptr_t)host_store)

@@ -1,0 +1,218 @@
+/* Commands about learning: open, steps, read back, save. docs/protocol.md says what their payloads are. */
+#include <string.h>
+
+#include "fb_app.h"
+
+/* What runs deepest is a sample of training: a bound of 1.8 KB by the compiler's call graph (firmware/fuzz/
+ * stack_depth.py), and the application below it. A board that keeps a smaller stack gives the rest from its arena. */
+#define STACK 2048u
+
+/* Where RAM for learning begins, behind input and output, and how much there is. */
+static uint8_t *memory(const fb_app *app, uint32_t *room) {
+    uint8_t *start = (uint8_t *)app->output + ((app->output_size + FB_ALIGN - 1) & ~(uint32_t)(FB_ALIGN - 1));
+    uint32_t end = BOARD_ARENA_SIZE, have = (uint32_t)((uintptr_t)board_stack_top - (uintptr_t)board_stack);
+    uint32_t used = (uint32_t)(start - board_arena);
+    if (have < STACK) end = end > STACK - have ? end - (STACK - have) : 0;
+    *room = end > used ? end - used : 0;
+    return start;
+}
+
+/* The net that learns is the one in use. */
+static void use_learned(fb_app *app) {
+    app->model = app->learning.train.model;
+    app->arena = app->learning.train.arena;
+    app->arena_size = app->learning.train.arena_size;
+}
+
+void fb_app_resume(fb_app *app) {
+    uint32_t room;
+    uint8_t *start = memory(app, &room);
+    fb_status status = fb_learning_resume(&app->learning, &app->model, start, room);
+    app->checkpoint = (uint8_t)(status == FB_ERR_EMPTY ? FB_OK : status);
+    if (app->learning.open) use_learned(app);
+}
+
+static fb_reply need_learning(fb_app *app) {
+    return app->learning.open ? FB_REPLY_OK : fb_refuse(app, FB_REPLY_STATE, FB_MISSING_LEARNING);
+}
+
+static fb_reply need_step(fb_app *app) {
+    fb_reply status = need_learning(app);
+    if (status != FB_REPLY_OK || fb_learning_busy(&app->learning)) return status;
+    return fb_refuse(app, FB_REPLY_STATE, FB_MISSING_STEP);
+}
+
+static fb_reply refuse_core(fb_app *app, fb_status status) { return fb_refuse(app, FB_REPLY_LEARN, (uint32_t)status); }
+
+static void put_ticks(fb_app *app, uint32_t start) { fb_put32(app, board_ticks() - start); }
+
+/* The image that learning starts from: as it was uploaded or linked in. */
+static fb_status original(const fb_app *app, fb_model *model) {
+    uint32_t length;
+    const uint8_t *image = fb_app_image(app->slot, &length);
+    return image ? fb_model_open(model, image, length) : FB_ERR_TRUNCATED;
+}
+
+static fb_reply open_learning(fb_app *app) {
+    const uint8_t *p = fb_payload(app);
+    fb_learning *learning = &app->learning;
+    fb_train_config config;
+    fb_learning_needs needs;
+    fb_model model;
+    fb_status status;
+    uint32_t room, beside;
+    uint8_t *start;
+    bool fresh = p[12] != 0;
+    if (!app->ready) return fb_refuse(app, FB_REPLY_STATE, FB_MISSING_MODEL);
+    if (p[6] > 1 || p[7] > 1 || p[12] > 1 || p[13] || p[14] || p[15]) return fb_refuse(app, FB_REPLY_RANGE, 1);
+    config.seed = fb_get32(p);
+    config.buffer_bits = p[4];
+    config.start = p[5];
+    config.bits = p[6] != 0;
+    config.bias = p[7] != 0;
+    config.first_op = (uint16_t)fb_get16(p + 8);
+    config.last_op = (uint16_t)fb_get16(p + 10);
+    status = original(app, &model);
+    if (status != FB_OK) return fb_refuse(app, FB_REPLY_MODEL, (uint32_t)status);
+    start = memory(app, &room);
+    beside = (uint32_t)(start - board_arena);
+    status = fb_learning_plan(&model, &config, room, &needs);
+    if (status == FB_OK) status = fb_learning_open(learning, &model, &config, fresh, start, room);
+    if (status == FB_OK) {
+        use_learned(app);
+        app->checkpoint = FB_OK;
+    } else if (!learning->open && app->model.image != model.image) {
+        fb_app_use(app, app->slot); /* a damaged checkpoint was written over the net in use */
+    }
+    app->size = 0;
+    fb_put32(app, (uint32_t)status);
+    fb_put32(app, beside + needs.total);
+    fb_put32(app, beside + room);
+    fb_put32(app, needs.image);
+    fb_put32(app, needs.state);
+    fb_put32(app, needs.least);
+    fb_put32(app, needs.fast);
+    fb_put32(app, needs.arena);
+    fb_put32(app, status == FB_OK ? fb_train_steps(&learning->train) : 0);
+    fb_put32(app, status == FB_OK && learning->resumed);
+    fb_put32(app, learning->kept ? learning->store.capacity : 0);
+    fb_put32(app, FB_CHECKPOINT_HEAD + model.size + needs.state);
+    fb_put32(app, learning->kept && learning->store.current.length ? learning->store.current.owner : 0);
+    return FB_REPLY_OK;
+}
+
+/* step u32 | samples u32 | rate of bits u32 | of biases u32. Again: the pass begins anew. */
+static fb_reply begin(fb_app *app) {
+    const uint8_t *p = fb_payload(app);
+    fb_reply reply = need_learning(app);
+    fb_status status;
+    uint32_t steps;
+    if (reply != FB_REPLY_OK) return reply;
+    steps = fb_train_steps(&app->learning.train);
+    if (fb_get32(p) != steps) return fb_refuse(app, FB_REPLY_ORDER, steps);
+    status = fb_learning_begin(&app->learning, fb_get32(p + 4), fb_get32(p + 8), fb_get32(p + 12));
+    app->size = 0;
+    return status == FB_OK ? FB_REPLY_OK : refuse_core(app, status);
+}
+
+/* index u32 | label u32 → class u32 | loss u32 | ticks u32. The one before again: the same answer. */
+static fb_reply sample(fb_app *app) {
+    uint32_t index = fb_get32(fb_payload(app)), label = fb_get32(fb_payload(app) + 4), start = board_ticks();
+    fb_learning *learning = &app->learning;
+    fb_reply reply = need_step(app);
+    if (reply != FB_REPLY_OK) return reply;
+    if (app->loaded != app->input_size) return fb_refuse(app, FB_REPLY_STATE, FB_MISSING_INPUT);
+    if (label >= app->output_size) return fb_refuse(app, FB_REPLY_RANGE, app->output_size);
+    if (index >= learning->train.samples) return fb_refuse(app, FB_REPLY_RANGE, learning->train.samples);
+    if (index + 1 != learning->train.seen) {
+        fb_status status;
+        if (index != learning->train.seen) return fb_refuse(app, FB_REPLY_ORDER, learning->train.seen);
+        status = fb_learning_sample(learning, app->input, label);
+        if (status != FB_OK) return refuse_core(app, status);
+    }
+    app->size = 0;
+    fb_put32(app, learning->result.predicted);
+    fb_put32(app, learning->result.loss);
+    put_ticks(app, start);
+    return FB_REPLY_OK;
+}
+
+/* step u32 | pass u32, since BEGIN → more u32 | steps u32 | flips u32 | ticks u32. The one before again: the same. */
+static fb_reply end_pass(fb_app *app) {
+    uint32_t step = fb_get32(fb_payload(app)), pass = fb_get32(fb_payload(app) + 4), start = board_ticks();
+    fb_learning *learning = &app->learning;
+    const fb_train *train = &learning->train;
+    fb_reply reply = need_learning(app);
+    uint32_t steps;
+    if (reply != FB_REPLY_OK) return reply;
+    steps = fb_train_steps(train);
+    if (!(learning->between && train->passes && pass + 1 == train->passes && step + (train->samples == 0) == steps)) {
+        fb_status status;
+        reply = need_step(app);
+        if (reply != FB_REPLY_OK) return reply;
+        if (step != steps) return fb_refuse(app, FB_REPLY_ORDER, steps);
+        if (pass != train->passes) return fb_refuse(app, FB_REPLY_ORDER, train->passes);
+        if (train->seen != train->samples) return fb_refuse(app, FB_REPLY_ORDER, train->seen);
+        status = fb_learning_end_pass(learning);
+        if (status != FB_OK && status != FB_MORE) return refuse_core(app, status);
+        app->model = train->model; /* its CRC has changed */
+    }
+    app->size = 0;
+    fb_put32(app, train->samples != 0);
+    fb_put32(app, fb_train_steps(train));
+    fb_put32(app, train->flips);
+    put_ticks(app, start);
+    return FB_REPLY_OK;
+}
+
+/* what u32 (0 image, 1 state) | offset u32 | length u32 → bytes */
+static fb_reply read_learned(fb_app *app) {
+    const uint8_t *p = fb_payload(app);
+    uint32_t what = fb_get32(p), offset = fb_get32(p + 4), size = fb_get32(p + 8), length;
+    const fb_train *train = &app->learning.train;
+    fb_reply reply = need_learning(app);
+    if (reply != FB_REPLY_OK) return reply;
+    if (what > 1) return fb_refuse(app, FB_REPLY_RANGE, 1);
+    length = what ? train->state_size : train->model.size;
+    if (size > FB_PIECE_MAX) return fb_refuse(app, FB_REPLY_RANGE, FB_PIECE_MAX);
+    if (offset > length || size > length - offset) return fb_refuse(app, FB_REPLY_RANGE, length);
+    memcpy(fb_payload(app), (what ? train->state : train->image) + offset, size);
+    app->size = size;
+    return FB_REPLY_OK;
+}
+
+/* → number of the record u32 | its bytes u32 | most erases of a slot u32. Nothing is written if nothing has changed. */
+static fb_reply save(fb_app *app) {
+    fb_learning *learning = &app->learning;
+    fb_reply reply = need_learning(app);
+    uint32_t worst = 0, slot;
+    fb_status status;
+    if (reply != FB_REPLY_OK) return reply;
+    if (!learning->kept) return fb_refuse(app, FB_REPLY_STATE, FB_MISSING_STORE);
+    if (!learning->between) return fb_refuse(app, FB_REPLY_STATE, FB_MISSING_END);
+    status = fb_learning_save(learning);
+    if (status != FB_OK) return refuse_core(app, status);
+    for (slot = 0; slot < learning->store.flash->slots; slot++) {
+        uint32_t wear = fb_store_wear(&learning->store, slot);
+        if (wear > worst) worst = wear;
+    }
+    app->size = 0;
+    fb_put32(app, learning->store.current.sequence);
+    fb_put32(app, learning->store.current.length);
+    fb_put32(app, worst);
+    return FB_REPLY_OK;
+}
+
+/* Back to the image as it was uploaded or linked in; what was saved goes, too. */
+static fb_reply forget(fb_app *app) {
+    fb_status status = fb_learning_forget(&app->learning);
+    if (status != FB_OK) return refuse_core(app, status);
+    app->size = 0;
+    if (app->ready) status = fb_app_use(app, app->slot);
+    return status == FB_OK ? FB_REPLY_OK : fb_refuse(app, FB_REPLY_MODEL, (uint32_t)status);
+}
+
+const fb_command fb_learn_commands[] = {
+    {0x40, 16, 16, open_learning}, {0x41, 16, 16, begin}, {0x42, 8, 8, sample}, {0x43, 8, 8, end_pass},
+    {0x44, 12, 12, read_learned},  {0x45, 0, 0, save},    {0x46, 0, 0, forget}, {0, 0, 0, NULL},
+};
