@@ -104,18 +104,17 @@ void fb_tile_pack(const fb_layer *layer, const int8_t *in, int32_t y, int32_t le
 
 /* A Gray code as the order of the entries makes each differ from the one before by one input: STEP(entry, sign, input)
  * adds or subtracts it twice, and stores. MOVE(sign, count) goes to other 4 entries. */
+/* clang-format off */
 #define GRAY(STEP, MOVE) \
-    STEP(1, add, 0) \
-    STEP(3, add, 1) \
-    STEP(2, sub, 0) \
-    MOVE(add, 1) \
-    STEP(6, add, 2) \
-    STEP(7, add, 0) STEP(5, sub, 1) STEP(4, sub, 0) MOVE(add, 2) STEP(12, add, 3) STEP(13, add, 0) STEP(15, add, 1) \
-        STEP(14, sub, 0) MOVE(sub, 1) STEP(10, sub, 2) STEP(11, add, 0) STEP(9, sub, 1) STEP(8, sub, 0) MOVE(add, 4) \
-            STEP(24, add, 4) STEP(25, add, 0) STEP(27, add, 1) STEP(26, sub, 0) MOVE(add, 1) STEP(30, add, 2) \
-                STEP(31, add, 0) STEP(29, sub, 1) STEP(28, sub, 0) MOVE(sub, 2) STEP(20, sub, 3) STEP(21, add, 0) \
-                    STEP(23, add, 1) STEP(22, sub, 0) MOVE(sub, 1) STEP(18, sub, 2) STEP(19, add, 0) STEP(17, sub, 1) \
-                        STEP(16, sub, 0)
+    STEP(1, add, 0) STEP(3, add, 1) STEP(2, sub, 0) \
+    MOVE(add, 1) STEP(6, add, 2) STEP(7, add, 0) STEP(5, sub, 1) STEP(4, sub, 0) \
+    MOVE(add, 2) STEP(12, add, 3) STEP(13, add, 0) STEP(15, add, 1) STEP(14, sub, 0) \
+    MOVE(sub, 1) STEP(10, sub, 2) STEP(11, add, 0) STEP(9, sub, 1) STEP(8, sub, 0) \
+    MOVE(add, 4) STEP(24, add, 4) STEP(25, add, 0) STEP(27, add, 1) STEP(26, sub, 0) \
+    MOVE(add, 1) STEP(30, add, 2) STEP(31, add, 0) STEP(29, sub, 1) STEP(28, sub, 0) \
+    MOVE(sub, 2) STEP(20, sub, 3) STEP(21, add, 0) STEP(23, add, 1) STEP(22, sub, 0) \
+    MOVE(sub, 1) STEP(18, sub, 2) STEP(19, add, 0) STEP(17, sub, 1) STEP(16, sub, 0)
+/* clang-format on */
 
 /* Assembly where compilers run out of registers. */
 #if defined(__thumb2__) && defined(__GNUC__)
