@@ -134,8 +134,10 @@ def learned() -> tuple[bytes, bytes]:
 
 def learn(target: DeviceTarget) -> tuple[bytes, bytes]:
     """To the end, from wherever the target is."""
-    while target.steps < len(RATES):
+    while True:
         try:
+            if target.steps == len(RATES):
+                return target.image, target.state
             target.begin(len(X), RATES[target.steps], RATES[target.steps])
             more = True
             while more:
@@ -144,7 +146,6 @@ def learn(target: DeviceTarget) -> tuple[bytes, bytes]:
                 more = target.end_pass()
         except PowerLost:
             continue
-    return target.image, target.state
 
 
 def test_the_application_cut_off_while_saving_goes_on_after_its_start(tmp_path: Path) -> None:
