@@ -37,8 +37,9 @@ class BuildCore(build_ext):
                 f"flipbit compiles its C core, and there is no C compiler here (looked for {command!r}): install one "
                 "(Debian, Ubuntu, Raspberry Pi OS: apt install gcc libc6-dev), or name another in the variable CC"
             )
-        if "CC" in os.environ:  # maybe for another CPU: without the flags that Python itself was compiled with
+        if "CC" in os.environ:  # maybe for another CPU: without the flags and folders of this machine's Python
             self.compiler.set_executables(compiler_so=f"{command} -fPIC", linker_so=f"{command} -shared")
+            self.compiler.set_library_dirs([])
         super().build_extension(ext)
 
 

@@ -56,6 +56,7 @@ FROM ${BASE} AS edge
 RUN apt-get update \
  && apt-get install -y --no-install-recommends python3 python3-numpy \
  && apt-get clean \
+ && find /usr/lib/python3/dist-packages/numpy -type d -name tests -prune -exec rm -r {} + \
  && rm -rf /var/lib/apt/lists/* \
  && useradd --uid 1000 --create-home flipbit
 COPY --from=build /site/ /usr/local/lib/python3.11/dist-packages/

@@ -12,6 +12,7 @@ RUN apt-get update \
  && apt-get install -y --no-install-recommends \
       gcc libc6-dev make python3 python3-venv \
       gcc-arm-none-eabi gcc-riscv64-unknown-elf gdb-multiarch qemu-system-arm qemu-system-misc \
+ && apt-get clean \
  && rm -rf /var/lib/apt/lists/* \
  && useradd --uid 1000 --create-home flipbit \
  && install -d -o flipbit /src /opt/flipbit
