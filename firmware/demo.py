@@ -44,7 +44,8 @@ def main() -> int:
     run("is every layer on the board the same as here?", "flipbit", "device", "verify", "digits", *board)
     run(
         "the light is dimmed: let the board learn", "python", "runtime/finetune.py", image, "--data", "digits",
-        "--drift", DRIFT, "--target", f"qemu:{BOARD}", "--method", "sr+bias", "--samples", "80", "--steps", "15", "-o", tuned,
+        "--drift", DRIFT, "--target", f"qemu:{BOARD}", "--method", "sr+bias", "--samples", "80", "--steps", "15",
+        "-o", tuned,
     )  # fmt: skip
     run("what changed in the image", "flipbit", "compare", image, tuned)
     print(f"\nDone in {time.monotonic() - start:.0f} s. The net is {image}, what the board made of it is {tuned}.")
