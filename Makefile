@@ -3,7 +3,6 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/ready
-MODEL  ?= models/cifar10-resnet8/model.h5
 
 .PHONY: help setup tools demo test lint bench bench-mcu wheels docker-test clean
 .DEFAULT_GOAL := help

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 import tempfile
 import time
 from collections.abc import Iterable
@@ -25,8 +24,8 @@ from pathlib import Path
 
 import numpy as np
 
+from flipbit.export import command
 from flipbit.export.c_file import header, identifier, source
-from flipbit.export.command import parser as c_parser
 from flipbit.export.fbit import fbit_bytes
 from flipbit.export.graph import Array, ExportError, Graph
 
@@ -329,58 +328,23 @@ int main(void) {
 
 
 def main(argv: list[str] | None = None) -> int:
-    """``export/to_c.py``: C source as before, or with ``--for`` a project."""
-    from flipbit.export import command
-
-    p = c_parser("c")
+    """``export/to_c.py``: C source, or with ``--for`` a project."""
+    p = command.parser("c")
     p.add_argument("--for", dest="target", choices=TARGETS, help="a whole folder: an Arduino library, a Zephyr module")
     given = p.parse_args(argv)
     if given.target is None:
         return command.main("c", argv)
-    try:
-        _export(given.target, given)
-    except KeyboardInterrupt:
-        print("\nstopped; nothing was written", file=sys.stderr)
-        return 130
-    except OSError as error:
-        print(f"error: {error.strerror or error}: {error.filename or given.output or given.model}", file=sys.stderr)
-        return 1
-    except Exception as error:
-        from flipbit.train.settings import InputError
-
-        if not isinstance(error, (ExportError, InputError)):
-            raise
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+    return command.guarded(given, lambda: _export(given.target, given))
 
 
 def _export(target: str, given: argparse.Namespace) -> None:
-    from rich.console import Console
-
-    from flipbit.export.conversion import Pixels, open_source, require_binary, sample_images, to_int8
     from flipbit.export.table import print_table, rows, sizes
     from flipbit.train.files import write_json
 
     folder = given.output or given.model.with_name(f"{given.model.stem}_{target}")
     check_place(folder)
-    if given.samples < 1:
-        raise ExportError(f"--samples {given.samples}: at least 1")
-    console = Console()
-    if not console.is_terminal:
-        console.width = 120
-    begin = time.perf_counter()
-    pixels = None
-    if given.pixel_offset is not None or given.pixel_scale is not None:
-        pixels = Pixels(128.0 if given.pixel_offset is None else given.pixel_offset, given.pixel_scale or 1 / 128)
-    source = open_source(given.model, pixels)
-    graph = source.real()
-    if not given.int8_weights:
-        require_binary(graph)
-    with console.status("calibrating"):
-        images = sample_images(source, given.calibrate, given.samples, given.data_dir)
-        graph = to_int8(graph, source, images, given.method)
-    console.print(f"calibrated on {len(images)} images ({given.method}); the net sees {source.pixels.formula}")
+    console, begin = command.a_console(), time.perf_counter()
+    source, graph, images = command.read_graph(given, console)
     write_project(graph, folder, target, source.pixels(images[0]), source.pixels.formula)
     print_table(console, graph)
     size = len(fbit_bytes(graph, source.pixels.formula))

@@ -5,11 +5,19 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from flipbit.export.calibrate import METHODS
-from flipbit.export.graph import ExportError
+from flipbit.export.graph import Array, ExportError, Graph
+
+if TYPE_CHECKING:  # slow to import, and not needed for --help
+    from rich.console import Console
+
+    from flipbit.export.conversion import Source
 
 FORMATS = {
     "fbit": ("fbit", "flipbit's device image"),
@@ -49,8 +57,13 @@ def parser(kind: str) -> argparse.ArgumentParser:
 
 def main(kind: str, argv: list[str] | None = None) -> int:
     given = parser(kind).parse_args(argv)
+    return guarded(given, lambda: _export(kind, given))
+
+
+def guarded(given: argparse.Namespace, export: Callable[[], None]) -> int:
+    """The exit status of an export; what went wrong is one line on stderr."""
     try:
-        return _export(kind, given)
+        export()
     except KeyboardInterrupt:
         print("\nstopped; nothing was written", file=sys.stderr)
         return 130
@@ -64,12 +77,41 @@ def main(kind: str, argv: list[str] | None = None) -> int:
             raise
         print(f"error: {error}", file=sys.stderr)
         return 2
+    return 0
 
 
-def _export(kind: str, given: argparse.Namespace) -> int:
+def a_console() -> Console:
     from rich.console import Console
 
+    console = Console()
+    if not console.is_terminal:
+        console.width = 120
+    return console
+
+
+def read_graph(given: argparse.Namespace, console: Console) -> tuple[Source, Graph, Array]:
+    """The model, its deploy graph as asked for, and the images it was calibrated on (none for real numbers)."""
     from flipbit.export.conversion import Pixels, open_source, require_binary, sample_images, to_int8
+
+    if given.samples < 1:
+        raise ExportError(f"--samples {given.samples}: at least 1")
+    pixels = None
+    if given.pixel_offset is not None or given.pixel_scale is not None:
+        pixels = Pixels(128.0 if given.pixel_offset is None else given.pixel_offset, given.pixel_scale or 1 / 128)
+    source = open_source(given.model, pixels)
+    graph = source.real()
+    if not given.int8_weights:
+        require_binary(graph)
+    images = np.zeros((0, *graph.tensors[graph.input].shape), np.uint8)
+    if getattr(given, "activations", "int8") == "int8":
+        with console.status("calibrating"):
+            images = sample_images(source, given.calibrate, given.samples, given.data_dir)
+            graph = to_int8(graph, source, images, given.method)
+        console.print(f"calibrated on {len(images)} images ({given.method}); the net sees {source.pixels.formula}")
+    return source, graph, images
+
+
+def _export(kind: str, given: argparse.Namespace) -> None:
     from flipbit.export.table import print_table, rows, sizes
 
     suffix = FORMATS[kind][0]
@@ -78,29 +120,13 @@ def _export(kind: str, given: argparse.Namespace) -> int:
         raise ExportError(f"{path}: expected a name that ends in .{suffix}")
     if not path.parent.is_dir():
         raise ExportError(f"{path.parent}: no such folder to write to")
-    if given.samples < 1:
-        raise ExportError(f"--samples {given.samples}: at least 1")
-    console = Console()
-    if not console.is_terminal:
-        console.width = 120
-    begin = time.perf_counter()
-    pixels = None
-    if given.pixel_offset is not None or given.pixel_scale is not None:
-        pixels = Pixels(128.0 if given.pixel_offset is None else given.pixel_offset, given.pixel_scale or 1 / 128)
-    source = open_source(given.model, pixels)
-    graph = source.real()
-    if not given.int8_weights:
-        require_binary(graph)
+    console, begin = a_console(), time.perf_counter()
+    source, graph, _ = read_graph(given, console)
     options: dict[str, Any] = {}
     if kind in PACKABLE:
         options["packed"] = given.weights == "packed"
     else:
         options["input_formula"] = source.pixels.formula
-    if getattr(given, "activations", "int8") == "int8":
-        with console.status("calibrating"):
-            images = sample_images(source, given.calibrate, given.samples, given.data_dir)
-            graph = to_int8(graph, source, images, given.method)
-        console.print(f"calibrated on {len(images)} images ({given.method}); the net sees {source.pixels.formula}")
     graph.save(path, **options)
     print_table(console, graph)
     console.print(
@@ -111,4 +137,3 @@ def _export(kind: str, given: argparse.Namespace) -> int:
 
         table = {"file": str(path), "bytes": path.stat().st_size, "sizes": sizes(graph), "layers": rows(graph)}
         write_json(given.json, table)
-    return 0

@@ -14,7 +14,7 @@ if [ "${1:-}" = --all ]; then # for every test: other compilers, analysis
     clang:clang clang:libclang-rt-14-dev llvm-cov:llvm cppcheck:cppcheck qemu-aarch64:qemu-user cmake:cmake
     aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu aarch64-linux-gnu-gcc:libc6-dev-arm64-cross
     arm-linux-gnueabihf-gcc:gcc-arm-linux-gnueabihf arm-linux-gnueabihf-gcc:libc6-dev-armhf-cross
-    riscv64-unknown-elf-gcc:picolibc-riscv64-unknown-elf node:nodejs
+    riscv64-unknown-elf-gcc:picolibc-riscv64-unknown-elf
   )
 fi
 missing=() packages=()

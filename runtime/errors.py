@@ -196,7 +196,7 @@ class FlashError(FlipbitError):
     """What was written to flash, or erased, reads back wrong."""
 
     status = "FB_ERR_FLASH"
-    advice = "this place of the flash is worn: use another slot, or another board"
+    advice = "it is worn, locked, or of an emulator that cannot write: use another slot, or another board"
 
 
 class FullError(FlipbitError):

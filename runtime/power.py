@@ -216,7 +216,7 @@ def learning_cost(device: Device, work: Workload, arena: int) -> LearningCost:
     found = [c for c in _counts() if c["core"] == device.counts]
     if not found:
         raise BoardError(f"{COUNTS} has no counts for {device.counts}: make them with firmware/count/learn.py --store")
-    plain = work.config.bits and not work.config.bias
+    plain = work.config.bits and not work.config.bias and not work.config.buffer_bits  # what is counted
     for count in found:
         runs = [run for run in count["runs"] if run["arena"] <= arena]
         if count["signature"] == work.signature and plain and runs:

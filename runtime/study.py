@@ -27,9 +27,10 @@ import numpy as np
 try:
     from flipbit.runtime.data_files import Data, load_data
     from flipbit.runtime.drift import DRIFTS, apply_drift
-    from flipbit.runtime.errors import FlipbitError
+    from flipbit.runtime.errors import ArgumentError, FlipbitError
+    from flipbit.runtime.finetune import Job
     from flipbit.runtime.inputs import to_planes
-    from flipbit.runtime.learner import Learner, LearnerConfig
+    from flipbit.runtime.learner import Learner
     from flipbit.runtime.model import Model
     from flipbit.runtime.text_table import text_table
 except ModuleNotFoundError as error:
@@ -42,34 +43,22 @@ SAMPLES = 500  # to learn from
 
 @dataclass(frozen=True)
 class Cell:
-    """One run: a change of the camera, a way to learn, a seed."""
+    """One run: a change of the camera, a method of ``flipbit finetune``, a seed; rates if not the method's own."""
 
     drift: str
     method: str
     seed: int
     batch: int = SAMPLES
     steps: int = 20
+    rate_bits: float | None = None
+    rate_bias: float | None = None
+
+    @property
+    def job(self) -> Job:
+        return Job(self.method, self.steps, self.rate_bits, self.rate_bias, seed=self.seed)
 
 
-@dataclass(frozen=True)
-class Way:
-    """How a method learns: rates of the first step, which fall to 0 in a line."""
-
-    config: LearnerConfig
-    rate_bits: float = 0.0
-    rate_bias: float = 0.0
-
-
-# Rates were chosen on seed 1 of the study they are for.
-WAYS = {
-    "bias": Way(LearnerConfig(bits=False, bias=True), rate_bias=0.5),
-    "SR": Way(LearnerConfig(bits=True), rate_bits=0.0007),
-    "SR, 2-bit buffer": Way(LearnerConfig(bits=True, buffer_bits=2, start=1), rate_bits=0.004),
-    "SR and bias": Way(LearnerConfig(bits=True, bias=True), rate_bits=0.0004, rate_bias=0.5),
-    "bias, fast": Way(LearnerConfig(bits=False, bias=True), rate_bias=1.0),
-    "SR and bias, fast": Way(LearnerConfig(bits=True, bias=True), rate_bits=0.002, rate_bias=1.0),
-}
-COMPARED = ("SR", "SR, 2-bit buffer", "SR and bias")
+COMPARED = ("sr", "buffer", "sr+bias")
 
 
 def drift_cells(quick: bool) -> Iterator[Cell]:
@@ -82,7 +71,7 @@ def drift_cells(quick: bool) -> Iterator[Cell]:
             for method in COMPARED:
                 yield Cell(f"{drift}:2", method, seed)
             # the paper's small batch, with as many samples
-            yield Cell(f"{drift}:2", "SR", seed, batch=50, steps=200)
+            yield Cell(f"{drift}:2", "sr", seed, batch=50, steps=200)
         if quick:
             return
 
@@ -91,14 +80,14 @@ def batch_cells(quick: bool) -> Iterator[Cell]:
     """SR with virtual batches of 10 to 500 samples, 10,000 samples each."""
     for seed in (1,) if quick else (1, 2, 3):
         for batch in (10, 50, 100, 250, 500):
-            yield Cell("blur:1", "SR", seed, batch, 10_000 // batch)
+            yield Cell("blur:1", "sr", seed, batch, 10_000 // batch)
 
 
 def personal_cells(quick: bool) -> Iterator[Cell]:
     """40 steps over all samples: nothing changes but that a class is new."""
     for seed in (1,) if quick else (1, 2, 3):
-        for method in ("bias, fast", "SR and bias, fast"):
-            yield Cell("", method, seed, 0, 40)
+        yield Cell("", "bias", seed, 0, 40, rate_bias=1.0)
+        yield Cell("", "sr+bias", seed, 0, 40, rate_bits=0.002, rate_bias=1.0)
 
 
 STUDIES = {"drift": drift_cells, "batch": batch_cells, "personalise": personal_cells}
@@ -120,21 +109,20 @@ def by_class(image: bytes, pixels: np.ndarray, labels: np.ndarray) -> list[float
 
 def run_cell(cell: Cell, image: bytes, data: Data, samples: int) -> dict[str, Any]:
     """Learn from the first samples as the camera sees them now; test on the others."""
-    model, way = Model(image), WAYS[cell.method]
+    model, rates = Model(image), cell.job.rates
     order = np.random.default_rng(cell.seed)
     mixed = order.permutation(len(data.y)) if cell.drift else np.arange(len(data.y))  # a seed draws its own samples
     pixels, truth = data.x[mixed], data.y[mixed]
     if cell.drift:
         pixels = apply_drift(pixels, cell.drift)
-    inputs, _ = to_planes(pixels[:samples], model._input, model.pixels)
+    inputs, _ = to_planes(pixels[:samples], model.image.tensors[model.image.input], model.pixels)
     labels = truth[:samples]
-    learner = Learner(image, LearnerConfig(**{**asdict(way.config), "seed": cell.seed}))
+    learner = Learner(image, cell.job.config)
     flips, start = 0, time.process_time()
     for step in range(cell.steps):
         whole = not 0 < cell.batch < samples
         chosen = np.arange(samples) if whole else order.choice(samples, cell.batch, replace=False)
-        rate = 1 - step / cell.steps
-        done = learner.step(inputs[chosen], labels[chosen], way.rate_bits * rate, way.rate_bias * rate)
+        done = learner.step(inputs[chosen], labels[chosen], rates.bits[step], rates.bias[step])
         flips += done.flips
     test = pixels[samples:], truth[samples:]
     return {
@@ -202,6 +190,9 @@ def main(argv: list[str] | None = None) -> int:
     except FlipbitError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except OSError as error:  # a missing file, a full disk
+        print(f"error: {error.filename or given.output}: {error.strerror}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("\nstopped; the same command goes on", file=sys.stderr)
         return 130
@@ -211,13 +202,19 @@ def study(given: argparse.Namespace) -> int:
     image = given.model.read_bytes()
     model = Model(image)
     data = load_data(given.data, model.input_shape, model.labels)
+    if not 0 < given.samples < len(data.y) or not data.labelled:
+        raise ArgumentError(
+            f"--samples {given.samples} of {len(data.y)} images: some are needed to test on, all labelled"
+        )
     clean = accuracy(image, data.x[given.samples :], data.y[given.samples :])
     print(
         f"{data.name}: {given.samples} images to learn from, {len(data.x) - given.samples} to test on; "
         f"accuracy before any change {100 * clean:.2f} %"
     )
-    part, parts = map(int, given.part.split("/"))
-    cells = list(STUDIES[given.study](given.quick))[part::parts]
+    part, _, parts = given.part.partition("/")
+    if not (part.isdigit() and parts.isdigit() and int(part) < int(parts)):
+        raise ArgumentError(f"--part {given.part}: expected I/N with I below N, such as 0/2")
+    cells = list(STUDIES[given.study](given.quick))[int(part) :: int(parts)]
     results: list[dict[str, Any]] = []
     if given.output.is_file():
         results = json.loads(given.output.read_text())["runs"]
@@ -229,7 +226,7 @@ def study(given: argparse.Namespace) -> int:
         last = results[-1]
         share = recovered(last["before"], last["after"], clean)
         print(
-            f"{number + 1:3d}/{len(cells)}  {cell.drift:8s} {cell.method:18s} batch {cell.batch:3d} seed {cell.seed}: "
+            f"{number + 1:3d}/{len(cells)}  {cell.drift:8s} {cell.method:8s} batch {cell.batch:3d} seed {cell.seed}: "
             f"{100 * last['before']:.1f} → {100 * last['after']:.1f} %, {100 * share:.0f} % recovered", flush=True
         )  # fmt: skip
         unfinished = given.output.with_suffix(".part")

@@ -18,7 +18,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "net.fbit").write_bytes(small_image())
     labels = np.random.default_rng(0).integers(0, 5, 12)
     np.savez(tmp_path / "data.npz", x=photos(12), y=labels)
-    cells = [study.Cell("dim:2", "bias", 1, batch=6, steps=2), study.Cell("dim:2", "SR", 1, batch=3, steps=2)]
+    cells = [study.Cell("dim:2", "bias", 1, batch=6, steps=2), study.Cell("dim:2", "sr", 1, batch=3, steps=2)]
     monkeypatch.setitem(study.STUDIES, "drift", lambda quick: iter(cells))
     return tmp_path
 
@@ -52,14 +52,14 @@ def test_a_stopped_study_goes_on_where_it_was(
     monkeypatch.setattr(study, "run_cell", run)
     assert study.main(arguments(folder)) == 0
     runs = json.loads((folder / "out.json").read_text())["runs"]
-    assert [r["method"] for r in runs] == ["bias", "SR"]
+    assert [r["method"] for r in runs] == ["bias", "sr"]
     assert runs[0]["flips"] == 0 and 0 <= runs[1]["after"] <= 1
     assert "recovered" in capsys.readouterr().out
 
 
 def test_the_same_seed_gives_the_same_result(folder: Path) -> None:
     data = study.load_data(str(folder / "data.npz"), (9, 8, 3), [])
-    cell = study.Cell("noise:1", "SR and bias", 3, batch=6, steps=2)
+    cell = study.Cell("noise:1", "sr+bias", 3, batch=6, steps=2)
     first, second = (study.run_cell(cell, small_image(), data, 6) for _ in range(2))
     assert {**first, "cpu_seconds": 0} == {**second, "cpu_seconds": 0}
 
@@ -67,3 +67,23 @@ def test_the_same_seed_gives_the_same_result(folder: Path) -> None:
 def test_a_missing_data_set_is_named(folder: Path, capsys: pytest.CaptureFixture) -> None:
     assert study.main(["drift", str(folder / "net.fbit"), str(folder / "nothing")]) == 2
     assert "nothing" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("wrong", [["--samples", "12"], ["--samples", "0"], ["--part", "2/2"], ["--part", "x"]])
+def test_arguments_that_make_no_sense_are_one_line(
+    folder: Path, capsys: pytest.CaptureFixture, wrong: list[str]
+) -> None:
+    assert study.main([*arguments(folder), *wrong]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert not (folder / "out.json").exists()
+
+
+def test_a_missing_image_and_a_folder_that_cannot_be_written_are_one_line(
+    folder: Path, capsys: pytest.CaptureFixture
+) -> None:
+    missing = arguments(folder)
+    missing[1] = str(folder / "none.fbit")
+    assert study.main(missing) == 2
+    unwritable = [*arguments(folder)[:4], str(folder / "no folder" / "out.json"), "--samples", "6"]
+    assert study.main(unwritable) == 2
+    assert capsys.readouterr().err.count("error:") == 2
