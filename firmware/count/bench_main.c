@@ -15,9 +15,7 @@
 
 #include "board.h"
 #include "flipbit.h"
-#include "semihosting.h"
-
-#define PAINT 0xA5
+#include "report.h"
 
 /* Marker functions: empty, but called. */
 __attribute__((noinline)) void count_layer_begin(void) { __asm__ volatile(""); }
@@ -25,25 +23,9 @@ __attribute__((noinline)) void count_layer_end(void) { __asm__ volatile(""); }
 __attribute__((noinline)) void count_run_begin(void) { __asm__ volatile(""); }
 __attribute__((noinline)) void count_run_end(void) { __asm__ volatile(""); }
 
-static void write_number(uint32_t value) {
-    char text[12], *at = text + sizeof text - 1;
-    *at = 0;
-    do {
-        *--at = (char)('0' + value % 10);
-        value /= 10;
-    } while (value);
-    *--at = ' ';
-    semihosting_write(at);
-}
-
 static void write_name(const char *name) {
     semihosting_write(" ");
     semihosting_write(name);
-}
-
-static int8_t next_value(uint32_t *state) {
-    *state = *state * 1664525u + 1013904223u;
-    return (int8_t)(*state >> 24);
 }
 
 typedef struct bench {
@@ -63,34 +45,10 @@ static void after(void *context, unsigned op, unsigned tensor, const int8_t *val
     (void)tensor;
     fb_plan_layer(b->model, b->arena_size, op, &plan);
     semihosting_write("layer");
-    write_number(op);
-    write_number(fb_crc32(0, values, size));
+    report_number(op);
+    report_number(fb_crc32(0, values, size));
     write_name(plan.kernel[0] ? plan.kernel : "nothing");
     semihosting_write("\n");
-}
-
-static void fail(fb_status status) {
-    semihosting_write("failed ");
-    semihosting_write(fb_status_name(status));
-    semihosting_write("\n");
-    semihosting_exit(1);
-}
-
-void board_fault(void) {
-    semihosting_write("fault\n");
-    semihosting_exit(139);
-}
-
-/* From the stack's end up to this function's frame. */
-__attribute__((noinline)) static void paint_stack(void) {
-    uint8_t *p, *end = (uint8_t *)__builtin_frame_address(0) - 64;
-    for (p = board_stack; p < end; p++) *(volatile uint8_t *)p = PAINT;
-}
-
-__attribute__((noinline)) static uint32_t stack_used(const uint8_t *top) {
-    const uint8_t *p = board_stack;
-    while (*(const volatile uint8_t *)p == PAINT) p++;
-    return (uint32_t)(top - p);
 }
 
 int main(void) {
@@ -104,37 +62,37 @@ int main(void) {
 
     board_init();
     status = fb_model_open(&model, board_model, BOARD_MODEL_SIZE);
-    if (status != FB_OK) fail(status);
+    if (status != FB_OK) report_failure(status);
     in_size = (fb_model_tensor(&model, model.input).size + 7) & ~7u;
     out_size = (fb_model_tensor(&model, model.output).size + 7) & ~7u;
-    if (in_size + out_size > BOARD_ARENA_SIZE) fail(FB_ERR_ARENA);
+    if (in_size + out_size > BOARD_ARENA_SIZE) report_failure(FB_ERR_ARENA);
     output = input + in_size;
     arena = board_arena + in_size + out_size;
     context.model = &model;
     context.arena_size = BOARD_ARENA_SIZE - in_size - out_size;
     hooks.context = &context;
     semihosting_write("model");
-    write_number(model.size);
-    write_number(model.crc);
+    report_number(model.size);
+    report_number(model.crc);
     semihosting_write("\narena");
-    write_number(context.arena_size);
-    write_number((uint32_t)fb_arena_least(&model));
-    write_number((uint32_t)fb_arena_size(&model));
+    report_number(context.arena_size);
+    report_number((uint32_t)fb_arena_least(&model));
+    report_number((uint32_t)fb_arena_size(&model));
     semihosting_write("\n");
     for (i = 0; i < in_size; i++) input[i] = next_value(&state);
 
     status = fb_invoke(&model, arena, context.arena_size, input, output, &hooks);
-    if (status != FB_OK) fail(status);
+    if (status != FB_OK) report_failure(status);
     memset(output, 0, out_size);
     paint_stack();
     count_run_begin();
     status = fb_invoke(&model, arena, context.arena_size, input, output, NULL);
     count_run_end();
-    if (status != FB_OK) fail(status);
+    if (status != FB_OK) report_failure(status);
     semihosting_write("output");
-    write_number(fb_crc32(0, output, fb_model_tensor(&model, model.output).size));
+    report_number(fb_crc32(0, output, fb_model_tensor(&model, model.output).size));
     semihosting_write("\nstack");
-    write_number(stack_used((const uint8_t *)__builtin_frame_address(0)));
+    report_number(stack_used((const uint8_t *)__builtin_frame_address(0)));
     semihosting_write("\ndone\n");
     semihosting_exit(0);
 }

@@ -96,7 +96,7 @@ class Count:
 
 
 def bench_input(size: int) -> np.ndarray:
-    """The int8 values that bench_main.c makes for itself."""
+    """The int8 values that the programs make for themselves (next_value in report.c)."""
     state, values = 1, []
     for _ in range(size):
         state = (state * 1664525 + 1013904223) & 0xFFFFFFFF

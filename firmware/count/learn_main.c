@@ -20,7 +20,7 @@
 
 #include "board.h"
 #include "fb_train.h"
-#include "semihosting.h"
+#include "report.h"
 
 #ifndef LEARN_ARENAS
 #define LEARN_ARENAS 0
@@ -29,59 +29,20 @@
 #define LEARN_BIAS 0
 #endif
 #define LABEL 1
-#define PAINT 0xA5
-
 /* Marker functions: empty, but called. */
 __attribute__((noinline)) void count_sample_begin(void) { __asm__ volatile(""); }
 __attribute__((noinline)) void count_sample_end(void) { __asm__ volatile(""); }
 __attribute__((noinline)) void count_pass_begin(void) { __asm__ volatile(""); }
 __attribute__((noinline)) void count_pass_end(void) { __asm__ volatile(""); }
 
-static void write_number(uint32_t value) {
-    char text[12], *at = text + sizeof text - 1;
-    *at = 0;
-    do {
-        *--at = (char)('0' + value % 10);
-        value /= 10;
-    } while (value);
-    *--at = ' ';
-    semihosting_write(at);
-}
-
 static void line(const char *name, const uint32_t *values, unsigned count) {
     semihosting_write(name);
-    for (unsigned i = 0; i < count; i++) write_number(values[i]);
+    for (unsigned i = 0; i < count; i++) report_number(values[i]);
     semihosting_write("\n");
-}
-
-static int8_t next_value(uint32_t *state) {
-    *state = *state * 1664525u + 1013904223u;
-    return (int8_t)(*state >> 24);
 }
 
 static void check(fb_status status) {
-    if (status == FB_OK || status == FB_MORE) return;
-    semihosting_write("failed ");
-    semihosting_write(fb_status_name(status));
-    semihosting_write("\n");
-    semihosting_exit(1);
-}
-
-void board_fault(void) {
-    semihosting_write("fault\n");
-    semihosting_exit(139);
-}
-
-/* From the stack's end up to this function's frame. */
-__attribute__((noinline)) static void paint_stack(void) {
-    uint8_t *p, *end = (uint8_t *)__builtin_frame_address(0) - 64;
-    for (p = board_stack; p < end; p++) *(volatile uint8_t *)p = PAINT;
-}
-
-__attribute__((noinline)) static uint32_t stack_used(const uint8_t *top) {
-    const uint8_t *p = board_stack;
-    while (*(const volatile uint8_t *)p == PAINT) p++;
-    return (uint32_t)(top - p);
+    if (status != FB_OK && status != FB_MORE) report_failure(status);
 }
 
 /* In RAM, one behind the other. */
