@@ -100,4 +100,45 @@ uint32_t fb_saved_size(const fb_train *train);
 /* First sum of the filters of `op` in this pass, and how many filters. */
 uint32_t fb_sums_of(const fb_train *train, unsigned op, unsigned *first, unsigned *end);
 
+/* fb_train_state.c */
+
+static inline unsigned fb_taps(const fb_layer *layer) { return (unsigned)layer->kernel_h * layer->kernel_w; }
+
+/* Sizes of what is trained: all of it, or only the operations above `stop` (UINT32_MAX: all). */
+typedef struct fb_amounts {
+    uint32_t channels, words, weights, lowest, highest;
+    bool any;
+} fb_amounts;
+fb_amounts fb_amounts_of(const fb_model *model, const fb_train_config *config, unsigned stop);
+
+/* The trained operation below `op`, decoded; `op` itself if none is left. */
+unsigned fb_below(const fb_model *model, const fb_train_config *config, unsigned op, fb_layer *layer);
+
+uint32_t fb_sums_per_filter(const fb_train_config *config, unsigned op, const fb_layer *layer);
+fb_status fb_check_config(const fb_model *model, const fb_train_config *config);
+uint32_t fb_state_bytes(const fb_model *model, const fb_train_config *config); /* UINT32_MAX: too many */
+uint32_t fb_config_crc(const fb_train_config *config);
+uint32_t fb_net_crc(const fb_model *model);
+uint32_t fb_state_crc(const fb_train *train);
+
+/* The k bits of weight i. */
+uint32_t fb_buffer_get(const uint8_t *buffer, unsigned k, uint32_t i);
+void fb_buffer_set(uint8_t *buffer, unsigned k, uint32_t i, uint32_t value);
+
+/* New bits start as the image's, buffers at the configured distance from flipping. */
+void fb_start_bits(fb_train *train, const fb_state *at);
+
+/* fb_train_plan.c */
+
+uint32_t fb_scores_size(const fb_model *model);
+fb_status fb_plan_pass(fb_train *train); /* the pass that starts where the state says */
+
+/* fb_update.c */
+
+/* What a pass has summed up for one operation: its means, and in a step that updates, its new bits and biases. */
+void fb_finish_layer(fb_train *train, const fb_state *at, unsigned op, const fb_layer *layer);
+
+/* Write an operation's new bits and biases into the image. A filter that would not fit keeps what it had. */
+void fb_apply_layer(fb_train *train, const fb_state *at, unsigned op, const fb_layer *layer);
+
 #endif
