@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from flipbit.train import data as data_sets
+from flipbit.train import stopping
 from flipbit.train.checkpoint import Checkpoint
 from flipbit.train.files import write_json
 from flipbit.train.history import write_history
@@ -181,6 +182,7 @@ class Trainer:
                 raise InputError(f"the loss became {float(loss)} in epoch {epoch + 1}: try a smaller --lr")
             seen, loss_sum, wrong_sum = seen + len(images), loss_sum + float(loss) * len(images), wrong_sum + int(wrong)
             watch.step(len(images), float(loss), int(wrong))
+            stopping.check()
         seconds = time.perf_counter() - start
         self.settle(epoch)
         test_loss, test_error = self.test()

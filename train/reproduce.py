@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import argparse
 import platform
-import signal
 import sys
 import time
 from datetime import datetime, timezone
@@ -30,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 try:
+    from flipbit.train import stopping
     from flipbit.train.files import write_json, write_text
     from flipbit.train.settings import InputError
 except ModuleNotFoundError:
@@ -184,23 +184,24 @@ def _today() -> str:
 
 def main(argv: list[str] | None = None) -> int:
     given = parser().parse_args(argv)
-    # Stopped by a service manager or a shutdown: the same as Ctrl-C.
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    stopping.listen()
     folder = None
     try:
         folder = check(given)
         reproduce(given, folder)
         return 0
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        print(f"error: {error.strerror or error}: {error.filename or folder}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        again = " ".join(["python train/reproduce.py", *(sys.argv[1:] if argv is None else argv)])
-        print(f"\nstopped; finished runs and epochs are kept; go on with: {again}", file=sys.stderr)
-        return 130
+    except (Exception, KeyboardInterrupt) as error:
+        if stopping.asked():
+            again = " ".join(["python train/reproduce.py", *(sys.argv[1:] if argv is None else argv)])
+            print(f"\nstopped; finished runs and epochs are kept; go on with: {again}", file=sys.stderr)
+            return 130
+        if isinstance(error, InputError):
+            print(f"error: {error}", file=sys.stderr)
+            return 2
+        if isinstance(error, OSError):
+            print(f"error: {error.strerror or error}: {error.filename or folder}", file=sys.stderr)
+            return 1
+        raise
 
 
 if __name__ == "__main__":

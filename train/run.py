@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import signal
 import sys
 from pathlib import Path
 from typing import Any
 
 try:
+    from flipbit.train import stopping
     from flipbit.train.settings import DATA_NAMES, METHODS, NETWORK_NAMES, OPTIMIZERS, InputError, Settings
 except ModuleNotFoundError:
     sys.exit("flipbit is not installed here; run:  pip install -c constraints.txt -e '.[train]'   (or: make setup)")
@@ -118,8 +118,7 @@ def new_folder(settings: Settings, output: Path | None) -> Path:
 def main(argv: list[str] | None = None) -> int:
     given = vars(parser().parse_args(argv))
     show = {"plot": not given.pop("no_plot", False), "tensorboard": not given.pop("no_tensorboard", False)}
-    # Stopped by a service manager or a shutdown: the same as Ctrl-C.
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    stopping.listen()
     folder = None
     try:
         settings, folder, resume = choose(given)
@@ -137,15 +136,18 @@ def main(argv: list[str] | None = None) -> int:
         finally:
             terminal.close()
         return 0
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        status = 2
-    except OSError as error:
-        print(f"error: {error.strerror or error}: {error.filename or folder}", file=sys.stderr)
-        status = 1
-    except KeyboardInterrupt:
-        print("\nstopped", file=sys.stderr)
-        status = 130
+    except (Exception, KeyboardInterrupt) as error:
+        if stopping.asked():
+            print("\nstopped", file=sys.stderr)
+            status = 130
+        elif isinstance(error, InputError):
+            print(f"error: {error}", file=sys.stderr)
+            status = 2
+        elif isinstance(error, OSError):
+            print(f"error: {error.strerror or error}: {error.filename or folder}", file=sys.stderr)
+            status = 1
+        else:
+            raise
     if folder is not None:
         if (folder / "checkpoint.npz").exists():
             print(f"all finished epochs are kept; go on with: python train/run.py --resume {folder}", file=sys.stderr)

@@ -1,0 +1,53 @@
+"""Ctrl-C is not lost, even where a library catches it."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from flipbit.train import console, run, stopping
+
+FAST = ["--data", "digits", "--net", "resnet8", "--width", "0.25", "--batch", "256", "--no-plot", "--no-tensorboard"]
+
+
+@pytest.fixture(autouse=True)
+def handlers() -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+    stopping._asked = False
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda s: s.name)
+def test_a_signal_that_was_caught_elsewhere_is_raised_again(number: signal.Signals) -> None:
+    stopping.listen()
+    stopping.check()
+    assert not stopping.asked()
+    with contextlib.suppress(KeyboardInterrupt):
+        signal.raise_signal(number)
+    assert stopping.asked()
+    with pytest.raises(KeyboardInterrupt):
+        stopping.check()
+    stopping.listen()
+    stopping.check()
+
+
+@pytest.mark.parametrize("swallowed", [True, False], ids=["forgotten", "turned into another error"])
+def test_a_run_stops_although_a_callback_caught_the_signal(
+    swallowed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    def step(*_: object) -> None:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            if not swallowed:
+                raise RuntimeError("internal error: a callback failed") from None
+
+    monkeypatch.setattr(console.Terminal, "step", step)
+    assert run.main(["--method", "bc", "--epochs", "3", "-o", str(tmp_path / "run"), *FAST]) == 130
+    assert "stopped" in capsys.readouterr().err
