@@ -184,24 +184,22 @@ def _today() -> str:
 
 def main(argv: list[str] | None = None) -> int:
     given = parser().parse_args(argv)
-    stopping.listen()
     folder = None
     try:
-        folder = check(given)
-        reproduce(given, folder)
+        with stopping.heard():
+            folder = check(given)
+            reproduce(given, folder)
         return 0
-    except (Exception, KeyboardInterrupt) as error:
-        if stopping.asked():
-            again = " ".join(["python train/reproduce.py", *(sys.argv[1:] if argv is None else argv)])
-            print(f"\nstopped; finished runs and epochs are kept; go on with: {again}", file=sys.stderr)
-            return 130
-        if isinstance(error, InputError):
-            print(f"error: {error}", file=sys.stderr)
-            return 2
-        if isinstance(error, OSError):
-            print(f"error: {error.strerror or error}: {error.filename or folder}", file=sys.stderr)
-            return 1
-        raise
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"error: {error.strerror or error}: {error.filename or folder}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        again = " ".join(["python train/reproduce.py", *(sys.argv[1:] if argv is None else argv)])
+        print(f"\nstopped; finished runs and epochs are kept; go on with: {again}", file=sys.stderr)
+        return 130
 
 
 if __name__ == "__main__":

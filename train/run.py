@@ -115,39 +115,40 @@ def new_folder(settings: Settings, output: Path | None) -> Path:
             number += 1
 
 
+def _train(settings: Settings, folder: Path, resume: bool, show: dict[str, bool]) -> None:
+    from rich.console import Console
+
+    from flipbit.train.console import Terminal
+    from flipbit.train.loop import train
+
+    console = Console()
+    if not console.is_terminal:
+        console.width = 120  # lines for a log, not folded at 80 columns
+    terminal = Terminal(folder, console, **show)
+    try:
+        train(settings, folder, terminal, resume)
+    finally:
+        terminal.close()
+
+
 def main(argv: list[str] | None = None) -> int:
     given = vars(parser().parse_args(argv))
     show = {"plot": not given.pop("no_plot", False), "tensorboard": not given.pop("no_tensorboard", False)}
-    stopping.listen()
     folder = None
     try:
-        settings, folder, resume = choose(given)
-        from rich.console import Console
-
-        from flipbit.train.console import Terminal
-        from flipbit.train.loop import train
-
-        console = Console()
-        if not console.is_terminal:
-            console.width = 120  # lines for a log, not folded at 80 columns
-        terminal = Terminal(folder, console, **show)
-        try:
-            train(settings, folder, terminal, resume)
-        finally:
-            terminal.close()
+        with stopping.heard():
+            settings, folder, resume = choose(given)
+            _train(settings, folder, resume, show)
         return 0
-    except (Exception, KeyboardInterrupt) as error:
-        if stopping.asked():
-            print("\nstopped", file=sys.stderr)
-            status = 130
-        elif isinstance(error, InputError):
-            print(f"error: {error}", file=sys.stderr)
-            status = 2
-        elif isinstance(error, OSError):
-            print(f"error: {error.strerror or error}: {error.filename or folder}", file=sys.stderr)
-            status = 1
-        else:
-            raise
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        status = 2
+    except OSError as error:
+        print(f"error: {error.strerror or error}: {error.filename or folder}", file=sys.stderr)
+        status = 1
+    except KeyboardInterrupt:
+        print("\nstopped", file=sys.stderr)
+        status = 130
     if folder is not None:
         if (folder / "checkpoint.npz").exists():
             print(f"all finished epochs are kept; go on with: python train/run.py --resume {folder}", file=sys.stderr)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,27 +13,30 @@ from flipbit.train import console, run, stopping
 FAST = ["--data", "digits", "--net", "resnet8", "--width", "0.25", "--batch", "256", "--no-plot", "--no-tensorboard"]
 
 
-@pytest.fixture(autouse=True)
-def handlers() -> Iterator[None]:
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
-    stopping._asked = False
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda s: s.name)
 def test_a_signal_that_was_caught_elsewhere_is_raised_again(number: signal.Signals) -> None:
-    stopping.listen()
-    stopping.check()
-    assert not stopping.asked()
-    with contextlib.suppress(KeyboardInterrupt):
-        signal.raise_signal(number)
-    assert stopping.asked()
-    with pytest.raises(KeyboardInterrupt):
+    before = signal.getsignal(number)
+    with stopping.heard():
         stopping.check()
-    stopping.listen()
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.raise_signal(number)
+        with pytest.raises(KeyboardInterrupt):
+            stopping.check()
     stopping.check()
+    assert signal.getsignal(number) == before
+
+
+def _fail_in_a_callback() -> None:
+    with contextlib.suppress(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+    raise ZeroDivisionError
+
+
+def test_errors_are_themselves_until_a_signal_came() -> None:
+    with pytest.raises(ZeroDivisionError), stopping.heard():
+        raise ZeroDivisionError
+    with pytest.raises(KeyboardInterrupt), stopping.heard():
+        _fail_in_a_callback()
 
 
 @pytest.mark.parametrize("swallowed", [True, False], ids=["forgotten", "turned into another error"])
