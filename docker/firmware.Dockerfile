@@ -17,13 +17,16 @@ RUN apt-get update \
  && useradd --uid 1000 --create-home flipbit \
  && install -d -o flipbit /src /opt/flipbit
 USER 1000
-ENV PATH=/opt/flipbit/bin:$PATH
+ENV PATH=/opt/flipbit/bin:$PATH \
+    FLIPBIT_CORE=/opt/flipbit/_core.so
 WORKDIR /src
 COPY constraints.txt ./
 RUN python3 -m venv /opt/flipbit \
  && pip install --no-cache-dir -c constraints.txt numpy pytest hypothesis setuptools==84.2.1 capstone==5.0.9
 COPY --chown=flipbit . .
-RUN pip install --no-cache-dir --no-deps --no-build-isolation -e .
+# A checkout mounted over /src hides the compiled core there: it stays beside the packages.
+RUN pip install --no-cache-dir --no-deps --no-build-isolation -e . \
+ && cp runtime/_core.so /opt/flipbit/
 LABEL org.opencontainers.image.title="flipbit firmware" \
       org.opencontainers.image.description="Builds and emulates flipbit's boards" \
       org.opencontainers.image.licenses="Apache-2.0"

@@ -2,6 +2,7 @@
 
   python3 smoke.py                what it computed, as JSON
   python3 smoke.py --expect FILE  and compare with what another machine printed
+  python3 smoke.py --tflite FILE  and run the same net's .tflite with TFLite's interpreter
 
 The C core's fast kernels are compared with the NumPy reference here, and learning in little RAM (in many passes) with
 learning in plenty. Exit status 1 if anything differs, 2 for bad input. The net is digits.fbit beside
@@ -74,9 +75,26 @@ def learn(config: LearnerConfig, net: bytes, x: np.ndarray, classes: int) -> dic
     return ends[0]
 
 
-def check(net: Path) -> dict[str, object]:
+def run_tflite(file: Path, model: Model, x: np.ndarray) -> None:
+    """TFLite rounds otherwise in its last layer, by one step at most (docs/export.md)."""
+    from tflite_runtime.interpreter import Interpreter, OpResolverType
+
+    tflite = Interpreter(str(file), experimental_op_resolver_type=OpResolverType.BUILTIN_REF)
+    tflite.allocate_tensors()
+    source, sink = tflite.get_input_details()[0], tflite.get_output_details()[0]
+    for picture, wanted in zip(x, model.predict(x.reshape(SAMPLES, *model.input_shape), raw=True)):
+        tflite.set_tensor(source["index"], picture.reshape(source["shape"]))
+        tflite.invoke()
+        found = tflite.get_tensor(sink["index"])[0]
+        if np.abs(found.astype(int) - wanted).max() > 1:
+            raise SystemExit(f"TFLite computed {found.tolist()}, flipbit {wanted.tolist()}")
+
+
+def check(net: Path, tflite: Path | None) -> dict[str, object]:
     model = Model(net)
     x = samples(int(np.prod(model.input_shape)))
+    if tflite:
+        run_tflite(tflite, model, x)
     data = net.read_bytes()
     return {
         "net": crc(data),
@@ -92,12 +110,13 @@ def main() -> int:
     )
     p.add_argument("net", nargs="?", type=Path, default=NET, metavar="IMAGE", help="another .fbit file")
     p.add_argument("--expect", type=Path, metavar="FILE", help="output of this script on another machine")
+    p.add_argument("--tflite", type=Path, metavar="FILE", help="export of the same net")
     given = p.parse_args()
     try:
-        found = check(given.net)
+        found = check(given.net, given.tflite)
         kernels = sorted({layer.kernel for layer in Model(given.net).layers if layer.kernel})
         expected = json.loads(given.expect.read_text())["computed"] if given.expect else found
-    except (FlipbitError, OSError, ValueError, KeyError) as error:
+    except (FlipbitError, ImportError, OSError, ValueError, KeyError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     here = {"machine": platform.machine(), "python": platform.python_version(), "numpy": np.__version__}

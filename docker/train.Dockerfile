@@ -11,8 +11,14 @@ RUN apt-get update \
  && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
 RUN python3 -m venv /opt/flipbit
+# What pyproject.toml asks for comes first, so that other sources need no new download.
+COPY constraints.txt pyproject.toml ./
+RUN python3 -c "import tomllib; wanted = tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']; print(*wanted['train'], *wanted['export'], sep='\n')" > /wanted \
+ && /opt/flipbit/bin/pip install --no-cache-dir -c constraints.txt -r /wanted setuptools==84.2.1
 COPY . .
-RUN /opt/flipbit/bin/pip install --no-cache-dir -c constraints.txt '.[train,export]'
+# A checkout mounted over /src hides the compiled core there: it stays beside the packages.
+RUN /opt/flipbit/bin/pip install --no-cache-dir --no-deps --no-build-isolation -e . \
+ && cp runtime/_core.so /opt/flipbit/
 
 FROM ${BASE} AS train
 RUN apt-get update \
@@ -25,17 +31,19 @@ COPY --from=build /opt/flipbit /opt/flipbit
 WORKDIR /src
 COPY --chown=flipbit . .
 USER 1000
-ENV PATH=/opt/flipbit/bin:$PATH
+ENV PATH=/opt/flipbit/bin:$PATH \
+    FLIPBIT_CORE=/opt/flipbit/_core.so
 LABEL org.opencontainers.image.title="flipbit train" \
       org.opencontainers.image.description="Trains and exports convolutional nets with one-bit weights" \
       org.opencontainers.image.licenses="Apache-2.0"
 HEALTHCHECK --interval=30m --timeout=2m CMD ["python", "docker/smoke.py"]
 CMD ["python", "train/run.py", "--help"]
 
-# A few steps of training and an export that is checked on every runtime.
+# A little training, and exports that are held against the net on every runtime.
 FROM train AS test
 RUN python docker/smoke.py \
  && python train/run.py --method bc --epochs 2 -o /tmp/run \
- && python export/to_fbit.py /tmp/run/model.h5
+ && for format in fbit onnx tflite c; do python "export/to_$format.py" /tmp/run/model.h5 || exit 1; done \
+ && python export/verify.py /tmp/run/model.h5 /tmp/run/model.fbit /tmp/run/model.onnx /tmp/run/model.tflite
 
 FROM train

@@ -16,6 +16,9 @@ round=rounds/$current
 [ ! -e "$round/done" ] || exit 0
 
 mkdir -p "$round"
+# Half-written files of a run that was cut short.
+find . -maxdepth 1 -name 'tuned.fbit?*' -delete
+find "$round" -name 'tuning.ckpt?*' -delete
 "$FLIPBIT" finetune net.fbit --data pictures --target "${TARGET:-sim:nucleo-l4r5zi}" \
   --checkpoint "$round" -o tuned.fbit
 sync

@@ -52,25 +52,68 @@ def learn(folder: Path) -> str:
     return out
 
 
-def test_cut_short_at_any_moment_it_goes_on_and_ends_with_the_same_bits(folder: Path, tmp_path_factory) -> None:
-    whole = tmp_path_factory.mktemp("whole") / "again"
-    shutil.copytree(folder, whole)
-    learn(whole)
-    cuts = 0
+def cut(process: subprocess.Popen[str]) -> bool:
+    """The power goes, for the script and all it started. Was it still running?"""
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    return process.returncode == -signal.SIGKILL
+
+
+@pytest.fixture
+def whole(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """What comes out when nothing happens."""
+    learn(again := shutil.copytree(folder, tmp_path_factory.mktemp("whole") / "again"))
+    return (again / "tuned.fbit").read_bytes()
+
+
+def test_cut_short_after_a_step_it_goes_on_and_ends_with_the_same_bits(folder: Path, whole: bytes) -> None:
     for wanted in (1, 8):  # lines of the table seen before the power goes
         process = start(folder)
         assert process.stdout
         rows = 0
         while rows < wanted and (line := process.stdout.readline()):
             rows += line[:5].strip().isdigit()
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-        cuts += process.returncode == -signal.SIGKILL
+        assert cut(process)
         assert not (folder / "tuned.fbit").exists()
-    assert cuts == 2
+    assert "step" in learn(folder)
+    assert (folder / "tuned.fbit").read_bytes() == whole
+    assert whole != (folder / "net.fbit").read_bytes()
+
+
+def test_cut_short_at_any_moment_nothing_is_lost(folder: Path, whole: bytes) -> None:
+    """FLIPBIT_POWER_CUTS=100 for more than CI has time for."""
+    net = (folder / "net.fbit").read_bytes()
+    (folder / "tuned.fbit").write_bytes(old := b"the net of last time")
+    random = np.random.default_rng(3)
+    begin = time.monotonic()
+    learn(shutil.copytree(folder, folder.with_name("timed")))
+    takes = time.monotonic() - begin
+    cuts = 0
+    while cuts < int(os.environ.get("FLIPBIT_POWER_CUTS", "4")):
+        process = start(folder)
+        time.sleep(random.uniform(0, 1.2 * takes))
+        if cut(process):
+            cuts += 1
+        else:  # it had finished: once more from the beginning
+            assert (folder / "tuned.fbit").read_bytes() == whole
+            shutil.rmtree(folder / "rounds")
+            (folder / "tuned.fbit").write_bytes(old)
+        assert (folder / "tuned.fbit").read_bytes() in (old, whole)
+        assert (folder / "net.fbit").read_bytes() == net
     learn(folder)
-    assert (folder / "tuned.fbit").read_bytes() == (whole / "tuned.fbit").read_bytes()
-    assert (folder / "tuned.fbit").read_bytes() != (folder / "net.fbit").read_bytes()
+    assert (folder / "tuned.fbit").read_bytes() == whole
+    assert [path.name for path in folder.glob("tuned.fbit*")] == ["tuned.fbit"]
+
+
+def test_the_pictures_of_the_page_are_read_right() -> None:
+    pictures = LEARN.with_name("pictures")
+    done = subprocess.run(
+        [sys.executable, "-m", "flipbit.runtime", "run", ROOT / "docker" / "digits.fbit", pictures],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "30 of 30 right" in done.stdout
 
 
 def test_it_learns_again_only_from_other_pictures(folder: Path) -> None:

@@ -58,7 +58,7 @@ class Size:
 
 SIZES = {
     "quick": Size(5, 1, (0, FLOAT), "vgg-small"),
-    "small": Size(8, 1, (0, 4, FLOAT), "resnet8"),
+    "small": Size(6, 1, (0, 4, FLOAT), "resnet8"),
     "paper": Size(160, 3, BITS, "vgg9"),
 }
 
