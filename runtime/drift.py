@@ -38,15 +38,13 @@ def dimming(x: Array, severity: int) -> Array:
 
 def blur(x: Array, severity: int) -> Array:
     """Out of focus: (1 2 1)ᵀ(1 2 1)/16, applied ``severity`` times; edges are repeated."""
-    values = x.astype(np.float64)
+    values = x.astype(np.float32)  # exact: 8 bits, and 4 more each time
     for _ in range(severity):
         for axis in (1, 2):
             pad = [(0, 0)] * 4
             pad[axis] = (1, 1)
-            wide = np.pad(values, pad, mode="edge")
-            n = values.shape[axis]
-            before, here, after = (np.take(wide, np.arange(n) + i, axis) for i in range(3))
-            values = (before + 2 * here + after) / 4
+            wide = np.moveaxis(np.pad(values, pad, mode="edge"), axis, 0)
+            values = np.moveaxis((wide[:-2] + 2 * wide[1:-1] + wide[2:]) / 4, 0, axis)
     return _pixels(values)
 
 

@@ -30,10 +30,12 @@ try:
     from flipbit.runtime.learn_device import DeviceTarget
     from flipbit.runtime.learner import LearnerConfig
     from flipbit.runtime.model import Model
+    from flipbit.runtime.offline_bc import NAME as OFFLINE
+    from flipbit.runtime.offline_bc import tune_offline
     from flipbit.runtime.power import load_device
     from flipbit.runtime.simulator import Event, Meter, SimulatedDevice
     from flipbit.runtime.supply import EmptyError, parse_supply
-    from flipbit.runtime.target import Rates, run_steps
+    from flipbit.runtime.target import PowerLost, Rates, run_steps
     from flipbit.runtime.text_table import text_table
 except ModuleNotFoundError as error:
     if error.name is None or not error.name.startswith("flipbit"):
@@ -119,13 +121,15 @@ class Job:
 
 @dataclass(frozen=True)
 class Samples:
-    """int8 inputs as the core takes them, and their labels: to learn from, and held back to measure accuracy on."""
+    """int8 inputs as the core takes them, and their labels: to learn from, and held back to measure accuracy on.
+    ``pixels`` are those to learn from as they came."""
 
     name: str
     x: Array
     y: Array
     held_x: Array
     held_y: Array
+    pixels: Array
 
 
 def load_samples(
@@ -149,7 +153,7 @@ def load_samples(
     if drift:
         pixels = apply_drift(pixels, drift, seed)
     planes, _ = to_planes(pixels, model.image.tensors[model.image.input], model.pixels)
-    return Samples(data.name, planes[:chosen], labels[:chosen], pixels[chosen:], labels[chosen:])
+    return Samples(data.name, planes[:chosen], labels[:chosen], pixels[chosen:], labels[chosen:], pixels[:chosen])
 
 
 # ---- what happened ----
@@ -274,18 +278,24 @@ def tune(
 
 
 def tune_on_board(
-    target: DeviceTarget, image: bytes, samples: Samples, job: Job, on_row: Callable[[Row], None] | None = None
-) -> list[Row]:
-    """Tune on a real or emulated board: its bits are those of a simulated one."""
+    target: DeviceTarget, samples: Samples, job: Job, on_row: Callable[[Row], None] | None = None
+) -> tuple[list[Row], bytes]:
+    """Tune on a real or emulated board: its bits are those of a simulated one. Also the image it ends with. Goes on
+    wherever the board loses power, in the last read as well."""
     job.check()
     rows: list[Row] = []
-    for said in run_steps(target, samples.x, samples.y, job.rates):
-        held = accuracy(target.image, samples)
-        rows.append(Row(said.step, said.loss, said.accuracy, held, said.flips, None, target.seconds or None))
-        if on_row:
-            on_row(rows[-1])
-    target.close()
-    return rows
+    while True:
+        try:
+            for said in run_steps(target, samples.x, samples.y, job.rates):
+                held = accuracy(target.image, samples)
+                row = Row(said.step, said.loss, said.accuracy, held, said.flips, None, target.seconds or None)
+                rows = [r for r in rows if r.step < row.step] + [row]
+                if on_row:
+                    on_row(row)
+            target.close()
+            return rows, target.image
+        except PowerLost:  # in a read: it is where it saved last, and run_steps goes on there or ends at once
+            continue
 
 
 def write_atomically(path: Path, data: bytes) -> None:
@@ -369,7 +379,8 @@ examples:
   flipbit finetune resnet8.fbit --data cifar-10-batches-py --drift cast:2 --target sim:nucleo-l4r5zi
   flipbit finetune digits.fbit --data digits --drift noise:3 --target sim:nrf52840-dk \\
       --supply capacitor:0.47:thermal --timeline
-  flipbit finetune resnet8.fbit --data cifar-10-batches-py --drift dim:2 --target sim:pico --compare""",
+  flipbit finetune resnet8.fbit --data cifar-10-batches-py --drift dim:2 --target sim:pico --compare \\
+      --bc models/cifar10-resnet8/model.h5""",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     p.add_argument("model", metavar="MODEL", type=Path, help="a .fbit image")
@@ -379,8 +390,8 @@ examples:
     p.add_argument("--method", choices=METHODS, default=METHOD, help=f"what learns ({METHOD})")
     p.add_argument("--buffer-bits", type=int, metavar="K", help="beside each bit, with --method buffer (2)")
     p.add_argument("--steps", type=int, default=STEPS, metavar="N", help=f"updates ({STEPS})")
-    p.add_argument("--rate", type=float, metavar="R", help="of the bits, at the first step; falls to 0 (0.002)")
-    p.add_argument("--bias-rate", type=float, metavar="R", help="of the biases (0.1)")
+    p.add_argument("--rate", type=float, metavar="R", help="of the bits, at the first step; falls to 0 (by method)")
+    p.add_argument("--bias-rate", type=float, metavar="R", help="of the biases (0.5)")
     p.add_argument("--samples", type=int, metavar="N", help=f"the virtual batch ({SAMPLES}, or 2/3 of DATA)")
     p.add_argument("--held-back", type=int, default=HELD_BACK, metavar="N", help=f"at most ({HELD_BACK})")
     p.add_argument("--seed", type=int, default=SEED, help=f"of the shuffle and of learning ({SEED})")
@@ -388,6 +399,7 @@ examples:
     p.add_argument("--supply", default="mains", help="of a simulated device (mains)")
     p.add_argument("--drift", metavar="CHANGE", help="change the images: cast:2, dim:1, blur:3, noise:2")
     p.add_argument("--compare", action="store_true", help="several methods side by side; writes no image")
+    p.add_argument("--bc", type=Path, metavar="H5", help="with --compare, also BC on this computer (flipbit[train])")
     p.add_argument("--checkpoint", type=Path, metavar="DIR", help="go on from there after an interruption")
     p.add_argument("--timeline", action="store_true", help="print what the simulated device did when")
     p.add_argument("--plot", type=Path, metavar="PNG", help="energy and accuracy over time (needs matplotlib)")
@@ -400,6 +412,8 @@ def _finetune(given: argparse.Namespace) -> int:
         given.method, given.steps, given.rate, given.bias_rate, given.buffer_bits, given.seed, given.arena, given.supply
     )
     job.check()
+    if given.bc and not given.compare:
+        raise ArgumentError("--bc goes with --compare")
     kind, _, board = given.target.partition(":")
     output = given.output or given.model.with_name(f"{given.model.stem}-tuned.fbit")
     if not output.parent.is_dir():
@@ -447,10 +461,10 @@ def _on_board(given: argparse.Namespace, job: Job, image: bytes, samples: Sample
             f"{len(samples.held_y)} held back; arena {target.memory.arena:,} bytes"
         )
         before = accuracy(image, samples)
-        rows = tune_on_board(target, image, samples, job, live.row)
-        tuned, facts = target.image, asdict(target.memory)
+        rows, tuned = tune_on_board(target, samples, job, live.row)
+        facts = asdict(target.memory)
     write_atomically(output, tuned)
-    after = rows[-1].held_back if rows else accuracy(tuned, samples)
+    after = accuracy(tuned, samples)
     if given.json:
         report = {"method": job.method, "target": given.target, "accuracy_before": before, "accuracy_after": after}
         steps = [asdict(row) for row in rows]
@@ -473,14 +487,18 @@ def _opened(port: str, model: Path) -> Iterator[Any]:
 
 
 def _compare(given: argparse.Namespace, image: bytes, samples: Samples, board: str, job: Job) -> int:
+    offline = accuracy(tune_offline(given.bc, samples.pixels, samples.y, job.seed), samples) if given.bc else None
     results = []
     for method in COMPARED:
         one = replace(job, method=method, buffer_bits=job.buffer_bits if method == "buffer" else None)
         results.append(tune(image, samples, board, one))
-    if given.json:
-        print(json.dumps([result.facts() for result in results], indent=1))
-        return 0
     before = results[0].before
+    if given.json:
+        every = [result.facts() for result in results]
+        if offline is not None:
+            every.append({"method": OFFLINE, "accuracy_before": before, "accuracy_after": offline})
+        print(json.dumps(every, indent=1))
+        return 0
     rows: list[tuple[object, ...]] = [("none", f"{100 * before:.1f} %", "", "", "", "", "")]
     for r in results:
         facts = r.facts()
@@ -488,7 +506,13 @@ def _compare(given: argparse.Namespace, image: bytes, samples: Samples, board: s
             r.method, f"{100 * r.after:.1f} %", f"{100 * (r.after - before):+.1f}", sum(row.flips for row in r.rows),
             f"{facts['joules']:.3g} J", duration(r.seconds), facts["ram"],
         ))  # fmt: skip
+    if offline is not None:
+        rows.append((OFFLINE, f"{100 * offline:.1f} %", f"{100 * (offline - before):+.1f}", "", "", "", ""))
     print(text_table(("method", ">held back", ">points", ">flips", ">energy", ">device time", ">RAM"), rows))
+    if offline is None:
+        print(
+            f"\n{OFFLINE}, on this computer in floating point, is left out: name the model.h5 of this image with --bc"
+        )
     return 0
 
 
@@ -565,15 +589,21 @@ def timeline_text(events: list[Event]) -> str:
     return text_table((">time", "what", ">stored", ""), rows)
 
 
-def plot(result: Result, path: Path) -> None:
-    """Energy and accuracy over the device's time."""
+def pyplot(option: str) -> Any:
+    """matplotlib's, without a window; ``option`` is what needs it."""
     try:
         import matplotlib
 
         matplotlib.use("Agg")
         import matplotlib.pyplot as plt
     except ImportError:
-        raise ArgumentError("--plot needs matplotlib: pip install matplotlib") from None
+        raise ArgumentError(f"{option} needs matplotlib: pip install matplotlib") from None
+    return plt
+
+
+def plot(result: Result, path: Path) -> None:
+    """Energy and accuracy over the device's time."""
+    plt = pyplot("--plot")
     figure, (top, bottom) = plt.subplots(2, 1, sharex=True, figsize=(8, 5))
     times = [0.0, *(row.seconds for row in result.rows)]
     top.plot(times, [100 * a for a in (result.before, *(row.held_back for row in result.rows))], marker="o",

@@ -149,6 +149,11 @@ class Learner:
     def steps(self) -> int:
         return int(self._core.fb_train_steps(ctypes.byref(self._train)))
 
+    @property
+    def flips(self) -> int:
+        """Bits changed by the last step."""
+        return int(self._train.flips)
+
     def on_gradient(self, receive: Callable[[int, int, bool, Array], None]) -> None:
         """Call ``receive(op, filter, is_bias, gradient)`` for every filter at the end of a pass."""
 
@@ -193,7 +198,7 @@ class Learner:
                 break
         right = np.mean([predicted == label for (predicted, _), label in zip(results, labels)])
         loss = np.mean([loss for _, loss in results])
-        return Step(float(loss), float(right), int(self._train.flips), int(self._train.passes))
+        return Step(float(loss), float(right), self.flips, int(self._train.passes))
 
     def _check(self, status: int, what: str) -> None:
         if status:

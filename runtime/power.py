@@ -151,7 +151,7 @@ def load_device(name: str) -> Device:
             unit=4 if none else int(store["unit"]),
             counts=str(facts["counts"]),
             cycles=str(facts["cycles"]),
-            reprogram=bool(facts["flash"]["reprogram"]),
+            reprogram=not none and bool(store["reprogram"]),
             figures=figures,
         )
     except (KeyError, TypeError, ValueError) as error:

@@ -175,7 +175,7 @@ class SimulatedDevice:
 
     @property
     def flips(self) -> int:
-        return int(self._learner._train.flips)
+        return self._learner.flips
 
     def begin(self, samples: int, rate_bits: float, rate_bias: float) -> None:
         self._learner.begin(samples, rate_bits, rate_bias)

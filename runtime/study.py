@@ -1,13 +1,13 @@
 """What learning on a device brings, measured: the C core's learner on real images, one command per question.
 
 examples:
-  python runtime/study.py drift resnet8.fbit cifar-10-batches-py -o drift.json  the camera changes; methods
-  python runtime/study.py batch resnet8.fbit cifar-10-batches-py -o batch.json  SR and its virtual batch
-
-  python runtime/study.py personalise no7.fbit digits.npz --samples 200           a class the net never saw
+  study.py drift resnet8.fbit cifar-10-batches-py --bc model.h5    the camera changes; methods, and BC offline
+  study.py batch resnet8.fbit cifar-10-batches-py --plot out.png   SR and its virtual batch
+  study.py personalise --make no7                                  files for the next: digits without sevens
+  study.py personalise no7.fbit no7/field.npz --samples 200        a class the net never saw
 
 So many images (--samples; each seed draws others, `personalise` takes the first) are what the device learns from, all
-others are for testing. A run that was stopped goes on when the same command is given again.
+others are for testing. Results go to -o; a study that was stopped goes on when the same command is given again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -28,11 +27,13 @@ try:
     from flipbit.runtime.data_files import Data, load_data
     from flipbit.runtime.drift import DRIFTS, apply_drift
     from flipbit.runtime.errors import ArgumentError, FlipbitError
-    from flipbit.runtime.finetune import Job
+    from flipbit.runtime.finetune import METHODS, Job
     from flipbit.runtime.inputs import to_planes
     from flipbit.runtime.learner import Learner
     from flipbit.runtime.model import Model
-    from flipbit.runtime.text_table import text_table
+    from flipbit.runtime.offline_bc import NAME as OFFLINE
+    from flipbit.runtime.offline_bc import RECIPE, tune_offline
+    from flipbit.runtime.study_report import Result, class_table, plot_batches, recovered, summary, table
 except ModuleNotFoundError as error:
     if error.name is None or not error.name.startswith("flipbit"):
         raise
@@ -43,7 +44,8 @@ SAMPLES = 500  # to learn from
 
 @dataclass(frozen=True)
 class Cell:
-    """One run: a change of the camera, a method of ``flipbit finetune``, a seed; rates if not the method's own."""
+    """One run: a change of the camera, a method of ``flipbit finetune`` or BC offline, a seed; rates if not the
+    method's own."""
 
     drift: str
     method: str
@@ -58,29 +60,36 @@ class Cell:
         return Job(self.method, self.steps, self.rate_bits, self.rate_bias, seed=self.seed)
 
 
-COMPARED = ("sr", "buffer", "sr+bias")
+COMPARED = ("bias", "sr+bias", "sr", "buffer")
+SEEDS = (1, 2, 3)
+SMALL = 50  # a batch for comparison
+OFFLINE_BATCH = (RECIPE.batch, RECIPE.epochs * SAMPLES // RECIPE.batch)  # and its steps
+
+
+def small_batch(drift: str, seed: int, batch: int, same_flips: bool) -> Cell:
+    """SR with a smaller batch and more steps, so that it sees as many samples. Its rate is that of the big batch, which
+    flips more bits in all, or lower, so that about as many flip."""
+    rate = METHODS["sr"].rate_bits * batch / SAMPLES if same_flips else None
+    return Cell(drift, "sr", seed, batch, 20 * SAMPLES // batch, rate_bits=rate)
 
 
 def drift_cells(quick: bool) -> Iterator[Cell]:
-    """Biases for every change and severity; the other methods at severity 2. Seed by seed."""
-    for seed in (1, 2, 3):
+    """All methods for every change at severity 2, then biases at the others."""
+    for seed in SEEDS[:1] if quick else SEEDS:
         for drift in DRIFTS:
-            for severity in (2,) if quick else (1, 2, 3):
-                yield Cell(f"{drift}:{severity}", "bias", seed)
-        for drift in DRIFTS:
-            for method in COMPARED:
-                yield Cell(f"{drift}:2", method, seed)
-            # the paper's small batch, with as many samples
-            yield Cell(f"{drift}:2", "sr", seed, batch=50, steps=200)
-        if quick:
-            return
+            yield from (Cell(f"{drift}:2", method, seed) for method in COMPARED)
+            yield small_batch(f"{drift}:2", seed, SMALL, same_flips=False)
+    if not quick:
+        every = ((seed, drift, severity) for seed in SEEDS for drift in DRIFTS for severity in (1, 3))
+        yield from (Cell(f"{drift}:{severity}", "bias", seed) for seed, drift, severity in every)
 
 
 def batch_cells(quick: bool) -> Iterator[Cell]:
     """SR with virtual batches of 10 to 500 samples, 10,000 samples each."""
-    for seed in (1,) if quick else (1, 2, 3):
-        for batch in (10, 50, 100, 250, 500):
-            yield Cell("blur:1", "sr", seed, batch, 10_000 // batch)
+    for seed in SEEDS[:1] if quick else SEEDS:
+        yield Cell("blur:1", "sr", seed)
+        for batch in (10, 50, 200):
+            yield from (small_batch("blur:1", seed, batch, same_flips) for same_flips in (False, True))
 
 
 def personal_cells(quick: bool) -> Iterator[Cell]:
@@ -93,78 +102,104 @@ def personal_cells(quick: bool) -> Iterator[Cell]:
 STUDIES = {"drift": drift_cells, "batch": batch_cells, "personalise": personal_cells}
 
 
-def recovered(before: float, after: float, clean: float) -> float:
-    """The share of what a change has cost that learning has brought back."""
-    return (after - before) / (clean - before) if clean != before else 0.0
+def right(image: bytes, pixels: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Which images a net classifies rightly."""
+    found: np.ndarray = Model(image).predict(pixels, raw=True).argmax(1) == labels
+    return found
 
 
-def accuracy(image: bytes, pixels: np.ndarray, labels: np.ndarray) -> float:
-    return float(np.mean(Model(image).predict(pixels, raw=True).argmax(1) == labels))
+def by_class(found: np.ndarray, labels: np.ndarray) -> list[float]:
+    return [float(found[labels == c].mean()) if (labels == c).any() else 0.0 for c in range(labels.max() + 1)]
 
 
-def by_class(image: bytes, pixels: np.ndarray, labels: np.ndarray) -> list[float]:
-    right = Model(image).predict(pixels, raw=True).argmax(1) == labels
-    return [float(right[labels == c].mean()) if (labels == c).any() else 0.0 for c in range(labels.max() + 1)]
+@dataclass(frozen=True)
+class Field:
+    """What a device meets: images as the camera sees them now, those to learn from first, and before it changed."""
+
+    pixels: np.ndarray
+    labels: np.ndarray
+    clean: np.ndarray
+    samples: int
+
+    @property
+    def test(self) -> tuple[np.ndarray, np.ndarray]:
+        return self.pixels[self.samples :], self.labels[self.samples :]
 
 
-def run_cell(cell: Cell, image: bytes, data: Data, samples: int) -> dict[str, Any]:
-    """Learn from the first samples as the camera sees them now; test on the others."""
-    model, rates = Model(image), cell.job.rates
-    order = np.random.default_rng(cell.seed)
-    mixed = order.permutation(len(data.y)) if cell.drift else np.arange(len(data.y))  # a seed draws its own samples
-    pixels, truth = data.x[mixed], data.y[mixed]
-    if cell.drift:
-        pixels = apply_drift(pixels, cell.drift)
-    inputs, _ = to_planes(pixels[:samples], model.image.tensors[model.image.input], model.pixels)
-    labels = truth[:samples]
-    learner = Learner(image, cell.job.config)
-    flips, start = 0, time.process_time()
+def field_of(data: Data, drift: str, seed: int, samples: int) -> Field:
+    """A seed draws its own samples; without a change of the camera they are the first."""
+    order = np.random.default_rng(seed).permutation(len(data.y)) if drift else np.arange(len(data.y))
+    clean = data.x[order]
+    return Field(apply_drift(clean, drift) if drift else clean, data.y[order], clean, samples)
+
+
+@dataclass(frozen=True)
+class Learned:
+    """A better image, and what it took; BC offline counts nothing."""
+
+    image: bytes
+    flips: int | None = None
+    state_bytes: int | None = None
+    arena_least: int | None = None
+
+
+def learn(cell: Cell, image: bytes, field: Field) -> Learned:
+    """Learn from a field's samples as a device does."""
+    model, rates, samples = Model(image), cell.job.rates, field.samples
+    inputs, _ = to_planes(field.pixels[:samples], model.image.tensors[model.image.input], model.pixels)
+    labels, learner, flips = field.labels, Learner(image, cell.job.config), 0
+    draw = np.random.default_rng((cell.seed, 1))
     for step in range(cell.steps):
         whole = not 0 < cell.batch < samples
-        chosen = np.arange(samples) if whole else order.choice(samples, cell.batch, replace=False)
-        done = learner.step(inputs[chosen], labels[chosen], rates.bits[step], rates.bias[step])
-        flips += done.flips
-    test = pixels[samples:], truth[samples:]
+        chosen = np.arange(samples) if whole else draw.choice(samples, cell.batch, replace=False)
+        flips += learner.step(inputs[chosen], labels[chosen], rates.bits[step], rates.bias[step]).flips
+    return Learned(learner.image, flips, len(learner.state), learner.arena_least)
+
+
+def run_cell(cell: Cell, image: bytes, data: Data, samples: int, h5: Path | None = None) -> Result:
+    """Learn from some samples as the camera sees them now; test on the others."""
+    field = field_of(data, cell.drift, cell.seed, samples)
+    begin = time.process_time()
+    if cell.method == OFFLINE:
+        assert h5 is not None
+        learned = Learned(tune_offline(h5, field.pixels[:samples], field.labels[:samples], cell.seed))
+    else:
+        learned = learn(cell, image, field)
+    seconds = time.process_time() - begin
+    pixels, labels = field.test
+    before, after = right(image, pixels, labels), right(learned.image, pixels, labels)
     return {
         **asdict(cell),
-        "before": accuracy(image, *test),
-        "after": accuracy(learner.image, *test),
-        "classes_before": by_class(image, *test),
-        "classes_after": by_class(learner.image, *test),
-        "flips": flips,
-        "state_bytes": len(learner.state),
-        "arena_least": learner.arena_least,
-        "cpu_seconds": round(time.process_time() - start, 1),
+        "clean": float(right(image, field.clean[samples:], labels).mean()),
+        "before": float(before.mean()),
+        "after": float(after.mean()),
+        "classes_before": by_class(before, labels),
+        "classes_after": by_class(after, labels),
+        "flips": learned.flips,
+        "state_bytes": learned.state_bytes,
+        "arena_least": learned.arena_least,
+        "cpu_seconds": round(seconds, 1),
     }
 
 
-def table(results: list[dict[str, Any]], clean: float) -> str:
-    """Recovered share of what the change cost, mean and spread over seeds."""
-    groups: dict[tuple[str, int, str], list[dict[str, Any]]] = {}
-    for result in results:
-        groups.setdefault((result["method"], result["batch"], result["drift"]), []).append(result)
-    rows = []
-    for (method, batch, drift), found in sorted(groups.items()):
-        shares = [100 * recovered(r["before"], r["after"], clean) for r in found]
-        after = [100 * r["after"] for r in found]
-        rows.append(
-            [method, str(batch), drift, f"{100 * found[0]['before']:.1f} %", f"{np.mean(after):.1f} %",
-             f"{np.mean(shares):.0f} %", f"{np.std(shares):.0f}", f"{np.mean([r['flips'] for r in found]):.0f}",
-             str(len(found))]
-        )  # fmt: skip
-    heads = ["method", "batch", "change", "before", "after", "recovered", "± over seeds", "flips", "seeds"]
-    return text_table(heads, rows)
-
-
-def class_table(results: list[dict[str, Any]], labels: list[str]) -> str:
-    """Accuracy of each class before and after, seeds averaged."""
-    rows = []
-    for method in dict.fromkeys(r["method"] for r in results):
-        found = [r for r in results if r["method"] == method]
-        for name in ("classes_before", "classes_after"):
-            means = np.mean([r[name] for r in found], axis=0)
-            rows.append([method, name.split("_")[1], *(f"{100 * mean:.0f}" for mean in means)])
-    return text_table(["method", "accuracy, %", *labels[: len(rows[0]) - 2]], rows)
+def make_files(folder: Path, without: int = 7, each: int = 20) -> None:
+    """Digits for `personalise`: ``known.npz`` to train a net on that never sees one class, and ``field.npz``, which
+    begins with ``each`` training digits of every class, to learn from; behind them are the test digits."""
+    try:
+        from flipbit.train.data import load
+    except ImportError as error:
+        raise ArgumentError(f"--make needs scikit-learn ({error}): pip install 'flipbit[train]'") from None
+    d = load("digits", None, "none", None)
+    known, seen = d.y_train != without, d.y_test != without
+    folder.mkdir(parents=True, exist_ok=True)
+    np.savez(
+        folder / "known.npz",
+        x_train=d.x_train[known], y_train=d.y_train[known], x_test=d.x_test[seen], y_test=d.y_test[seen],
+    )  # fmt: skip
+    draw = np.random.default_rng(0)
+    few = np.concatenate([draw.permutation(np.flatnonzero(d.y_train == c))[:each] for c in range(len(d.classes))])
+    x, y = np.concatenate([d.x_train[few], d.x_test]), np.concatenate([d.y_train[few], d.y_test])
+    np.savez(folder / "field.npz", x=x, y=y)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -174,10 +209,13 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     p.add_argument("study", choices=STUDIES)
-    p.add_argument("model", type=Path, help="a .fbit image")
-    p.add_argument("data", help="labelled images: see flipbit run --help")
+    p.add_argument("model", type=Path, nargs="?", help="a .fbit image")
+    p.add_argument("data", nargs="?", help="labelled images: see flipbit run --help")
     p.add_argument("-o", "--output", type=Path, default=Path("study.json"), metavar="FILE", help="results (study.json)")
     p.add_argument("--samples", type=int, default=SAMPLES, metavar="N", help="images to learn from (500)")
+    p.add_argument("--bc", type=Path, metavar="H5", help="drift: BC offline too, of this model.h5 (flipbit[train])")
+    p.add_argument("--plot", type=Path, metavar="PNG", help="batch: error against virtual batch (needs matplotlib)")
+    p.add_argument("--make", type=Path, metavar="DIR", help="personalise: make known.npz and field.npz there")
     p.add_argument("--quick", action="store_true", help="fewer runs")
     p.add_argument("--part", default="0/1", metavar="I/N", help="only every N-th run, for N processes side by side")
     return p
@@ -198,7 +236,28 @@ def main(argv: list[str] | None = None) -> int:
         return 130
 
 
+def cells_of(given: argparse.Namespace) -> list[Cell]:
+    """The runs that are asked for."""
+    for option, value, only in (("--bc", given.bc, "drift"), ("--plot", given.plot, "batch")):
+        if value and given.study != only:
+            raise ArgumentError(f"{option} goes with the study {only}")
+    part, _, parts = given.part.partition("/")
+    if not (part.isdigit() and parts.isdigit() and int(part) < int(parts)):
+        raise ArgumentError(f"--part {given.part}: expected I/N with I below N, such as 0/2")
+    cells = list(STUDIES[given.study](given.quick))
+    if given.bc:
+        seeds = SEEDS[:1] if given.quick else SEEDS
+        cells += [Cell(f"{drift}:2", OFFLINE, seed, *OFFLINE_BATCH) for seed in seeds for drift in DRIFTS]
+    return cells[int(part) :: int(parts)]
+
+
 def study(given: argparse.Namespace) -> int:
+    if given.make:
+        make_files(given.make)
+        print(f"wrote {given.make / 'known.npz'} to train on and {given.make / 'field.npz'} to learn from")
+        return 0
+    if given.model is None or given.data is None:
+        raise ArgumentError("a study needs a .fbit image and labelled images")
     image = given.model.read_bytes()
     model = Model(image)
     data = load_data(given.data, model.input_shape, model.labels)
@@ -206,35 +265,33 @@ def study(given: argparse.Namespace) -> int:
         raise ArgumentError(
             f"--samples {given.samples} of {len(data.y)} images: some are needed to test on, all labelled"
         )
-    clean = accuracy(image, data.x[given.samples :], data.y[given.samples :])
-    print(
-        f"{data.name}: {given.samples} images to learn from, {len(data.x) - given.samples} to test on; "
-        f"accuracy before any change {100 * clean:.2f} %"
-    )
-    part, _, parts = given.part.partition("/")
-    if not (part.isdigit() and parts.isdigit() and int(part) < int(parts)):
-        raise ArgumentError(f"--part {given.part}: expected I/N with I below N, such as 0/2")
-    cells = list(STUDIES[given.study](given.quick))[int(part) :: int(parts)]
-    results: list[dict[str, Any]] = []
+    cells = cells_of(given)
+    print(f"{data.name}: {given.samples} images to learn from, {len(data.x) - given.samples} to test on")
+    results: list[Result] = []
     if given.output.is_file():
         results = json.loads(given.output.read_text())["runs"]
     done = {tuple(r[name] for name in Cell.__dataclass_fields__) for r in results}
     for number, cell in enumerate(cells):
         if tuple(asdict(cell).values()) in done:
             continue
-        results.append(run_cell(cell, image, data, given.samples))
-        last = results[-1]
-        share = recovered(last["before"], last["after"], clean)
+        last = run_cell(cell, image, data, given.samples, given.bc)
+        results.append(last)
         print(
-            f"{number + 1:3d}/{len(cells)}  {cell.drift:8s} {cell.method:8s} batch {cell.batch:3d} seed {cell.seed}: "
-            f"{100 * last['before']:.1f} → {100 * last['after']:.1f} %, {100 * share:.0f} % recovered", flush=True
-        )  # fmt: skip
+            f"{number + 1:3d}/{len(cells)}  {cell.drift:8s} {cell.method:10s} batch {cell.batch:3d} seed {cell.seed}: "
+            f"{100 * last['before']:.1f} → {100 * last['after']:.1f} %, {100 * recovered(last):.0f} % recovered",
+            flush=True,
+        )
         unfinished = given.output.with_suffix(".part")
-        unfinished.write_text(json.dumps({"study": given.study, "clean": clean, "runs": results}, indent=1))
+        unfinished.write_text(json.dumps({"study": given.study, "runs": results}, indent=1))
         os.replace(unfinished, given.output)
-    print(table(results, clean))
+    print(table(results))
+    if given.study == "drift":
+        print("\n" + summary(results))
     if given.study == "personalise":
-        print(class_table(results, model.labels))
+        print("\n" + class_table(results, model.labels))
+    if given.plot:
+        plot_batches(results, given.plot)
+        print(f"wrote {given.plot}")
     return 0
 
 

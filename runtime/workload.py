@@ -20,15 +20,25 @@ class Workload:
         self.config = config
 
     @property
+    def method(self) -> str:
+        """What learns: "sr", "bias", "sr+bias", "buffer" or "buffer+bias"; with which operations, if not all."""
+        c = self.config
+        bits = ("buffer" if c.buffer_bits else "sr") if c.bits else ""
+        name = "+".join(part for part in (bits, "bias" if c.bias else "") if part)
+        some = c.first_op > 0 or c.last_op < len(self.image.operations) - 1
+        return f"{name} of {c.first_op} to {c.last_op}" if some else name
+
+    @property
     def signature(self) -> str:
-        """The same for nets of the same shape, whatever their weights: they take the same work."""
+        """The same for nets of the same shape and method, whatever their weights: they take the same work."""
         tensors = self.image.tensors
         layers = [
             f"{op.kind} {op.binary} {op.kernel} {op.stride} {op.inputs} {op.output} {tensors[op.output].shape}"
             for op in self.image.operations
         ]
         text = ";".join([str(tensors[self.image.input].shape), *layers])
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        shape = hashlib.sha256(text.encode()).hexdigest()[:16]
+        return shape if self.method == "sr" else f"{shape} {self.method}"
 
     @property
     def macs(self) -> int:
@@ -38,12 +48,13 @@ class Workload:
 
     @property
     def weights(self) -> int:
-        """Trained bits."""
+        """Trained bits and biases."""
         tensors, c = self.image.tensors, self.config
         return sum(
-            self._taps(op) * tensors[op.output].channels
+            (self._taps(op) * (c.bits and op.binary and op.flags & TRAINABLE != 0) + c.bias)
+            * tensors[op.output].channels
             for i, op in enumerate(self.image.operations)
-            if c.bits and c.first_op <= i <= c.last_op and op.binary and op.flags & TRAINABLE and op.weights is not None
+            if c.first_op <= i <= c.last_op and op.weights is not None
         )
 
     @functools.cached_property

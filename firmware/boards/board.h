@@ -29,6 +29,7 @@
  *     BOARD_STORE_SIZE  bytes, a multiple of BOARD_STORE_PAGE; 0: there is none
  *     BOARD_STORE_PAGE  bytes that are erased at a time
  *     BOARD_STORE_UNIT  bytes that are programmed at a time: 2, 4, 8 or 256
+ *     BOARD_STORE_REPROGRAM  1 if a unit may be programmed again before it is erased, with the same data or zeros
  *     BOARD_STORE_RAM   1 if the storage is RAM that stands in for flash: it survives board_reset, not power-off
  */
 #include "board_profile.h"
@@ -55,8 +56,8 @@ __attribute__((noreturn)) void board_reset(void);
 __attribute__((noreturn)) void board_fault(void);
 
 /* Storage for images: read it at BOARD_STORE_BASE, as memory. Erased bytes are 0xFF. Between two erasures a unit is
- * programmed at most once. Both functions read back what they did; that is how storage that cannot be written (flash
- * that an emulator ignores, a locked chip) shows up, as BOARD_ERR_VERIFY. */
+ * programmed at most once, unless BOARD_STORE_REPROGRAM. Both functions read back what they did; that is how storage
+ * that cannot be written (flash that an emulator ignores, a locked chip) shows up, as BOARD_ERR_VERIFY. */
 typedef enum board_status {
     BOARD_OK = 0,
     BOARD_ERR_RANGE,  /* reaches outside the storage */

@@ -58,6 +58,7 @@ class Profile:
     store: Region
     page: int
     unit: int
+    reprogram: bool
 
     @property
     def emulated(self) -> bool:
@@ -107,8 +108,10 @@ def check(name: str, facts: dict[str, Any]) -> Profile:
     if kind not in ("flash", "ram", "none"):
         raise ValueError(f"store.kind is {kind!r}; expected flash, ram or none")
     region = Region(0, 0) if kind == "none" else Region(store["base"], store["size"])
-    page, unit = (1024, 4) if kind == "none" else (store["page"], store["unit"])
-    profile = Profile(name, facts, Region(**memory["flash"]), Region(**memory["ram"]), region, page, unit)
+    page, unit, again = (1024, 4, False) if kind == "none" else (store["page"], store["unit"], store["reprogram"])
+    profile = Profile(name, facts, Region(**memory["flash"]), Region(**memory["ram"]), region, page, unit, again)
+    if not isinstance(again, bool):
+        raise ValueError(f"store.reprogram is {again!r}; expected true or false")
     if unit not in UNITS or page & (page - 1) or page % unit:
         raise ValueError(f"store.unit is {unit}, store.page {page}; expected a unit of {UNITS} and a power of two")
     if region.base % page or region.size % page:
@@ -152,6 +155,7 @@ def header(profile: Profile) -> str:
         "STORE_SIZE": profile.store.size,
         "STORE_PAGE": profile.page,
         "STORE_UNIT": profile.unit,
+        "STORE_REPROGRAM": int(profile.reprogram),
         "STORE_RAM": int(facts["store"]["kind"] == "ram"),
         **{f"UART_{pin.upper()}": facts["uart"][pin] for pin in ("tx", "rx") if pin in facts["uart"]},
     }

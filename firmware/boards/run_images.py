@@ -26,7 +26,7 @@ import report_sizes
 from flipbit.runtime.boards import BoardError, build, load_profile
 from flipbit.runtime.data_files import Data, load_data
 from flipbit.runtime.device import open_device
-from flipbit.runtime.errors import FlipbitError
+from flipbit.runtime.errors import ArgumentError, FlipbitError
 from flipbit.runtime.model import Model
 from flipbit.runtime.text_table import text_table
 
@@ -112,12 +112,19 @@ def emulated_boards() -> list[str]:
     return [name for name in read_profile.names() if read_profile.read(name).emulated]
 
 
+def count(text: str) -> int:
+    """A whole number, not negative."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 0 on")
+    return int(text)
+
+
 def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("model", type=Path, help="an image (.fbit)")
     p.add_argument("--data", required=True, metavar="DATA", help="images: a data set's folder, .npz, digits …")
-    p.add_argument("--images", type=int, metavar="N", help="only the first N")
-    p.add_argument("--layers", type=int, default=10, metavar="N", help="images of which all layers are compared (10)")
+    p.add_argument("--images", type=count, metavar="N", help="only the first N")
+    p.add_argument("--layers", type=count, default=10, metavar="N", help="images of which all layers are compared (10)")
     p.add_argument("--boards", nargs="+", choices=emulated_boards(), metavar="BOARD", help="only these")
     p.add_argument("--json", type=Path, metavar="FILE", help="write the results there, after each board")
     return p
@@ -126,6 +133,11 @@ def parser() -> argparse.ArgumentParser:
 def run(given: argparse.Namespace, folder: Path) -> list[BoardRun]:
     model = Model(given.model)
     data = load_data(given.data, model.input_shape, model.labels).first(given.images)
+    if not len(data.x):
+        raise ArgumentError(f"no images: {given.data} with --images {given.images}; ask for at least one")
+    model.predict(data.x[:1])  # that they fit the net is said before anything is built
+    if given.json and not given.json.parent.is_dir():
+        raise ArgumentError(f"--json {given.json}: there is no folder {given.json.parent}; make it first")
     runs = []
     for name in given.boards or emulated_boards():
         try:
@@ -138,6 +150,8 @@ def run(given: argparse.Namespace, folder: Path) -> list[BoardRun]:
         if given.json:
             text = json.dumps([asdict(r) for r in runs], indent=1) + "\n"
             given.json.write_text(text, encoding="utf-8")
+    if not runs:
+        raise BoardError("no board has run; why is said above")
     return runs
 
 

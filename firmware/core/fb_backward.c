@@ -38,11 +38,21 @@ void fb_mark_tensors(fb_train *train) {
     }
 }
 
-/* Walk through the net without running it: `walk` then knows where kept tensors lie. */
-static uint32_t walk_forward(const fb_train *train, fb_walk *walk, bool least) {
-    fb_walk_start(walk, &train->model);
-    walk->keep = train->pass.keep;
-    return fb_walk_arena(walk, least);
+/* Active tensors before `tensor`. */
+static uint32_t active_before(const fb_train *train, unsigned tensor) {
+    uint32_t n = 0;
+    for (unsigned i = 0; i < tensor; i++) n += fb_active(train, i);
+    return n;
+}
+
+fb_count *fb_count_of(const fb_train *train, unsigned tensor) {
+    return (fb_count *)(void *)train->arena + 2 * active_before(train, tensor);
+}
+
+fb_count *fb_sum_count_of(const fb_train *train, unsigned tensor) { return fb_count_of(train, tensor) + 1; }
+
+uint32_t fb_counts_size(const fb_train *train) {
+    return fb_aligned(2 * (uint32_t)sizeof(fb_count) * active_before(train, train->model.tensors));
 }
 
 static int8_t *address(const backward *b, const fb_block *block) {
@@ -77,79 +87,19 @@ static fb_status place(backward *b, unsigned tensor, uint32_t size, fb_block *pl
     return fb_blocks_place(&b->blocks, tensor, size, false, placed);
 }
 
-/* v · factor / 2^shift to the nearest; |v| ≤ 127, factor below 2^24. */
-static int32_t rescale(int32_t v, int32_t factor, int32_t shift) {
-    int32_t product = v * factor;
-    if (shift > 30) return 0;
-    if (shift > 0) return (product + ((int32_t)1 << (shift - 1)) + (product >> 31)) >> shift;
-    if (product > 127 || product < -127 || shift < -16) return product > 0 ? 128 : product < 0 ? -128 : 0;
-    return product * ((int32_t)1 << -shift);
-}
-
-static int8_t clipped(int32_t v) { return (int8_t)(v > 127 ? 127 : v < -127 ? -127 : v); }
-
-static void count(fb_count *counts, int32_t v) {
-    if (v < 0) v = -v;
-    counts->large += v >= 64;
-    counts->saturated += v >= 127;
-}
-
 /* Of `n` gradients, so many may be cut off. */
-static bool too_many(uint32_t saturated, uint32_t n) { return saturated > n >> 10; }
-
-static void count_all(fb_count *counts, const int8_t *values, uint32_t n) {
-    for (uint32_t i = 0; i < n; i++) count(counts, values[i]);
-}
-
-/* Gradients of plane `o` of a tensor, multiplied by a factor of its own. */
-typedef struct factors {
-    const int32_t *wide; /* int8 layers: the 15 leading bits are used */
-    const int16_t *narrow;
-    int32_t one; /* others */
-} factors;
-
-static int32_t factor_of(const factors *f, uint32_t o) {
-    return f->narrow ? f->narrow[o] : f->wide ? f->wide[o] >> 16 : f->one;
-}
-
-/* to = from · factor / 2^shift, where the mask lets it pass; added to what is there if `join`. Returns how many are cut
- * off. Without `to`, only counts. */
-static uint32_t scale_planes(const int8_t *from, int8_t *to, const fb_tensor *shape, const factors *f, int32_t shift,
-                             const uint8_t *mask, bool join, const int8_t *there, fb_count *counts) {
-    uint32_t plane = (uint32_t)shape->height * shape->width, i = 0, cut = 0;
-    for (uint32_t o = 0; o < shape->channels; o++) {
-        int32_t factor = factor_of(f, o);
-        for (uint32_t end = i + plane; i < end; i++) {
-            bool pass = !mask || (mask[i / 8] >> i % 8 & 1);
-            int32_t v = pass ? rescale(from[i], factor, shift) : 0;
-            if (join) v += there[i];
-            if (v > 127 || v < -127) cut++;
-            if (to) {
-                to[i] = clipped(v);
-                count(counts, to[i]);
-            }
-        }
-    }
-    return cut;
-}
-
-/* Halve the gradient that is already there: its exponent falls by one. */
-static void halve(int8_t *values, uint32_t n) {
-    for (uint32_t i = 0; i < n; i++) values[i] = (int8_t)rescale(values[i], 1, 1);
-}
+static uint32_t allowed(uint32_t n) { return n >> 10; }
 
 /* Scale into a tensor, whose exponent falls while calibrating until few gradients are cut off. `base` is the shift at
  * an exponent of 0. */
-static void scale_into(backward *b, const int8_t *from, int8_t *to, const fb_tensor *shape, const factors *f,
+static void scale_into(backward *b, const int8_t *from, int8_t *to, const fb_tensor *shape, const fb_factors *f,
                        int32_t base, const uint8_t *mask, bool join, int8_t *exponent, fb_count *counts) {
-    if (b->calibrate) {
-        while (*exponent > -FB_EXPONENT_MAX &&
-               too_many(scale_planes(from, NULL, shape, f, base - *exponent, mask, join, to, counts), shape->size)) {
-            if (join) halve(to, shape->size);
-            --*exponent;
-        }
+    while (b->calibrate && *exponent > -FB_EXPONENT_MAX &&
+           fb_grad_cuts_off(from, to, shape, f, base - *exponent, mask, join, allowed(shape->size))) {
+        if (join) fb_grad_halve(to, shape->size); /* its exponent falls, too */
+        --*exponent;
     }
-    scale_planes(from, to, shape, f, base - *exponent, mask, join, to, counts);
+    fb_grad_scale(from, to, shape, f, base - *exponent, mask, join, counts);
 }
 
 static fb_status loss(backward *b, const int8_t *scores, unsigned label) {
@@ -186,7 +136,11 @@ static void accumulate(backward *b, unsigned op, const fb_layer *layer, const in
     }
     if (!fb_trains_bias(&train->config, op, layer)) return;
     for (sums += each - 1; first < end; first++, sums += each) {
-        for (uint32_t i = 0; i < plane; i++) *sums += *h++;
+        int32_t here = 0;
+        int64_t sum = *sums; /* large planes in large batches take more than 32 bits */
+        for (uint32_t i = 0; i < plane; i++) here += *h++;
+        sum += here;
+        *sums = (int32_t)(sum > INT32_MAX ? INT32_MAX : sum < -INT32_MAX ? -INT32_MAX : sum);
     }
 }
 
@@ -197,19 +151,19 @@ static void input_gradient(backward *b, const fb_layer *layer, const int8_t *h, 
     for (;;) {
         int32_t shift = sum_exponent - *exponent;
         if (shift < 1) { /* only when calibrating: afterwards exponents are settled */
-            if (there) halve(there, layer->in.size);
+            if (there) fb_grad_halve(there, layer->in.size);
             --*exponent;
             continue;
         }
         fb_grad_input(layer, h, out, shift > 30 ? 30u : (unsigned)shift, scratch, room);
         found.large = found.saturated = 0;
-        count_all(&found, out, layer->in.size);
-        if (!b->calibrate || !too_many(found.saturated, layer->in.size) || *exponent <= -FB_EXPONENT_MAX) break;
-        if (there) halve(there, layer->in.size);
+        fb_grad_count(&found, out, layer->in.size);
+        if (!b->calibrate || found.saturated <= allowed(layer->in.size) || *exponent <= -FB_EXPONENT_MAX) break;
+        if (there) fb_grad_halve(there, layer->in.size);
         --*exponent;
     }
     if (there) {
-        factors one = {NULL, NULL, 1};
+        fb_factors one = {NULL, NULL, 1};
         scale_into(b, out, there, &layer->in, &one, *exponent, NULL, true, exponent, counts);
     } else {
         counts->large += found.large;
@@ -224,9 +178,9 @@ static fb_status weighted(backward *b, unsigned op, const fb_layer *layer) {
     fb_status status;
     int8_t *h = NULL;
     if (!b->dry) {
-        factors f = {layer->mult_int8, layer->mult, 0};
+        fb_factors f = {layer->mult_int8, layer->mult, 0};
         int8_t *exponent = &b->state.sum_exponent[op];
-        fb_count *counts = fb_counts(train) + train->model.tensors + op;
+        fb_count *counts = fb_sum_count_of(train, layer->output);
         int32_t base = layer->shift - (layer->mult ? 0 : 16) + b->state.exponent[layer->output];
         const uint8_t *mask = train->arena + train->pass.saved + fb_saved_mask(train, op);
         h = address(b, &grad);
@@ -246,7 +200,7 @@ static fb_status weighted(backward *b, unsigned op, const fb_layer *layer) {
         uint32_t bottom = fb_blocks_extent(&b->blocks, false), top = fb_blocks_extent(&b->blocks, true);
         input_gradient(b, layer, h, &to, b->state.sum_exponent[op], &b->state.exponent[layer->input], b->work + bottom,
                        b->size - bottom - top, there.offset == FB_OUTSIDE ? NULL : address(b, &there),
-                       fb_counts(train) + layer->input);
+                       fb_count_of(train, layer->input));
     }
     fb_blocks_drop(&b->blocks, TEMPORARY);
     fb_blocks_drop(&b->blocks, layer->output);
@@ -267,10 +221,10 @@ static fb_status elementwise(backward *b, unsigned op, const fb_layer *layer, un
     }
     note(b, 0);
     if (!b->dry) {
-        factors f = {NULL, NULL, factor};
+        fb_factors f = {NULL, NULL, factor};
         const uint8_t *mask = fb_masked(layer) ? train->arena + train->pass.saved + fb_saved_mask(train, op) : NULL;
         scale_into(b, address(b, &grad), address(b, &to), &layer->out, &f, shift + b->state.exponent[layer->output],
-                   mask, join, &b->state.exponent[tensor], &fb_counts(train)[tensor]);
+                   mask, join, &b->state.exponent[tensor], fb_count_of(train, tensor));
     }
     if (in_place) {
         fb_blocks_rename(&b->blocks, layer->output, tensor);
@@ -291,6 +245,8 @@ static fb_status addition(backward *b, unsigned op, const fb_layer *layer) {
     }
     return status;
 }
+
+static int8_t clipped(int32_t v) { return (int8_t)(v > 127 ? 127 : v < -127 ? -127 : v); }
 
 /* Where a window's gradient goes: to all of it (averages), to the largest (max pooling), or to one corner (shortcut).
  */
@@ -337,25 +293,25 @@ static fb_status window(backward *b, unsigned op, const fb_layer *layer) {
     if (status != FB_OK) return status;
     note(b, 0);
     if (!b->dry) {
-        factors f = {NULL, NULL, average ? (int32_t)layer->factor[0] : 1};
+        fb_factors f = {NULL, NULL, average ? (int32_t)layer->factor[0] : 1};
         int8_t *exponent = &b->state.exponent[layer->input], *values = address(b, &grad);
-        fb_count *counts = &fb_counts(train)[layer->input], ignored = {0, 0};
+        fb_count *counts = fb_count_of(train, layer->input), ignored = {0, 0};
         int32_t base = layer->shift + b->state.exponent[layer->output];
-        factors most = {NULL, NULL, f.one * overlap(layer)};
+        fb_factors most = {NULL, NULL, f.one * overlap(layer)};
         while (b->calibrate && *exponent > -FB_EXPONENT_MAX &&
-               too_many(scale_planes(values, NULL, &layer->out, &most, base - *exponent, NULL, false, NULL, counts),
-                        layer->out.size)) {
-            if (join) halve(address(b, &there), layer->in.size);
+               fb_grad_cuts_off(values, NULL, &layer->out, &most, base - *exponent, NULL, false,
+                                allowed(layer->out.size))) {
+            if (join) fb_grad_halve(address(b, &there), layer->in.size);
             --*exponent;
         }
-        scale_planes(values, values, &layer->out, &f, base - *exponent, NULL, false, NULL, &ignored);
+        fb_grad_scale(values, values, &layer->out, &f, base - *exponent, NULL, false, &ignored);
         spread(b, op, layer, values, address(b, &to));
         if (join) {
-            factors one = {NULL, NULL, 1};
+            fb_factors one = {NULL, NULL, 1};
             scale_into(b, address(b, &to), address(b, &there), &layer->in, &one, *exponent, NULL, true, exponent,
                        counts);
         } else {
-            count_all(counts, address(b, &to), layer->in.size);
+            fb_grad_count(counts, address(b, &to), layer->in.size);
         }
     }
     fb_blocks_drop(&b->blocks, TEMPORARY);
@@ -385,20 +341,25 @@ static fb_status backwards(backward *b, unsigned label) {
     return status;
 }
 
-/* What the forward pass has left. */
-static void start(backward *b, fb_train *train, const fb_walk *walk) {
+/* Walk through the net without running it: what the forward pass leaves where. Returns the arena it needs. A function
+ * of its own, so that the walk is off the stack when the backward pass begins. */
+FB_NOINLINE static uint32_t start(backward *b, fb_train *train, bool least) {
+    fb_walk walk;
+    uint32_t forward;
+    fb_walk_start(&walk, &train->model);
+    walk.keep = train->pass.keep;
+    forward = fb_walk_arena(&walk, least);
     memset(b, 0, sizeof *b);
     b->train = train;
-    b->blocks = walk->live;
+    b->blocks = walk.live;
     for (unsigned i = 0; i < b->blocks.count; i++) b->blocks.block[i].tensor |= KEPT;
+    return forward;
 }
 
 uint32_t fb_work_size(fb_train *train, bool fast) {
-    fb_walk walk;
     backward b;
-    uint32_t forward = walk_forward(train, &walk, !fast);
+    uint32_t forward = start(&b, train, !fast);
     if (forward == 0) return UINT32_MAX;
-    start(&b, train, &walk);
     b.dry = true;
     b.fast = fast;
     if (backwards(&b, 0) != FB_OK) return UINT32_MAX;
@@ -422,11 +383,9 @@ fb_status fb_forward(fb_train *train, uint8_t *work, uint32_t size, const int8_t
 
 fb_status fb_backward(fb_train *train, uint8_t *work, uint32_t size, const int8_t *input, const int8_t *scores,
                       unsigned label, uint32_t *loss_found) {
-    fb_walk walk;
     backward b;
     fb_status status;
-    walk_forward(train, &walk, true);
-    start(&b, train, &walk);
+    start(&b, train, true);
     b.state = fb_state_at(&train->model, &train->config, train->state);
     b.calibrate = b.state.head->phase == FB_CALIBRATE;
     b.work = work;

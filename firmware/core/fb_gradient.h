@@ -22,10 +22,47 @@ void fb_grad_input(const fb_layer *layer, const int8_t *h, int8_t *out, unsigned
 /* Bytes of scratch with which fb_grad_input is fastest; it needs none. */
 uint32_t fb_grad_input_scratch(const fb_layer *layer);
 
+/* How many gradients are large (64 and more), and how many saturated (127). */
+typedef struct fb_count {
+    uint32_t large, saturated;
+} fb_count;
+
+/* What gradients are multiplied by, each plane of a tensor by a factor of its own, below 2^24. */
+typedef struct fb_factors {
+    const int32_t *wide; /* int8 layers: the 15 leading bits are used */
+    const int16_t *narrow;
+    int32_t one; /* others: all planes by this one */
+} fb_factors;
+
+/* to = from · factor / 2^shift to the nearest, where the mask (a bit for each value; NULL: everywhere) lets it pass, and 0
+ * elsewhere; added to what is there if `join`. Cut off at ±127 and counted. `to` may be `from`. */
+void fb_grad_scale(const int8_t *from, int8_t *to, const fb_tensor *shape, const fb_factors *factors, int32_t shift,
+                   const uint8_t *mask, bool join, fb_count *counts);
+
+/* Whether this would cut off more than `most`. */
+bool fb_grad_cuts_off(const int8_t *from, const int8_t *to, const fb_tensor *shape, const fb_factors *factors,
+                      int32_t shift, const uint8_t *mask, bool join, uint32_t most);
+
+/* Add to the counts. */
+void fb_grad_count(fb_count *counts, const int8_t *values, uint32_t n);
+
+/* Halve gradients, rounding as above. */
+void fb_grad_halve(int8_t *values, uint32_t n);
+
+/* The mask of a layer that cuts off its results: a bit is 1 where low < value < high. */
+void fb_grad_mask(const int8_t *values, uint32_t n, int32_t low, int32_t high, uint8_t *mask);
+
 /* Softmax and cross-entropy of int8 scores: gradient = (probability − [i is the label]) · 127. Returns the loss in
  * nats, 16 bits behind the point. `scale_bits` are the bits of the scores' float32 scale. */
 uint32_t fb_softmax_gradient(const int8_t *scores, uint32_t count, uint32_t scale_bits, uint32_t label,
                              int8_t *gradient);
+
+/* For functions whose frames must not be part of their callers'. */
+#if defined(__GNUC__)
+#define FB_NOINLINE __attribute__((noinline))
+#else
+#define FB_NOINLINE
+#endif
 
 /* Whether weight (tap, channel) of a binary filter is +1; and its opposite. */
 static inline uint32_t fb_bit_index(const fb_layer *layer, uint32_t tap, uint32_t channel) {

@@ -1,8 +1,8 @@
 /* What the parts of training share. Private to the core.
  *
  * The state, in this order: fb_head | exponents of gradients, int8 [tensors] | exponents of the gradients of sums, int8
- * [ops] | fb_mean [ops] | new biases, int32 [channels of trained layers] | new bits, uint16 as in the image, of trained
- * layers | buffers, k bits a weight, in the order filter, channel, tap, of trained layers. New bits and biases wait
+ * [ops] | fb_mean [trained layers] | new biases, int32 [channels of trained layers] | new bits, uint16 as in the image,
+ * of trained layers | buffers, k bits a weight, in the order filter, channel, tap, of trained layers. New bits and biases wait
  * there for the end of the step. Layers stand in falling order: the last first, as passes take them.
  *
  * The arena in a pass: counts | sums of gradients | masks and choices | work, where the forward pass leaves the inputs
@@ -39,11 +39,6 @@ typedef struct fb_mean {
     uint32_t bits_mean, bias_mean;
 } fb_mean;
 
-/* How many gradients of a tensor are large, and how many saturated, in this pass. */
-typedef struct fb_count {
-    uint32_t large, saturated;
-} fb_count;
-
 /* Where the parts of the state are. */
 typedef struct fb_state {
     fb_head *head;
@@ -70,17 +65,16 @@ static inline bool fb_masked(const fb_layer *layer) {
     return fb_weighted(layer) || layer->kind == FB_ADD || layer->kind == FB_RELU;
 }
 
-/* The parts of the arena. */
-static inline fb_count *fb_counts(const fb_train *train) { return (fb_count *)(void *)train->arena; }
-static inline uint32_t fb_front(const fb_model *model) {
-    return fb_aligned((uint32_t)sizeof(fb_count) * ((uint32_t)model->tensors + model->ops));
-}
-
 /* Mark the tensors whose gradients the pass needs, those that depend on what is trained, and the ones it keeps. */
 void fb_mark_tensors(fb_train *train);
 static inline bool fb_active(const fb_train *train, unsigned tensor) {
     return train->pass.active[tensor / 8] >> tensor % 8 & 1;
 }
+
+/* The arena's first part: a count for each active tensor's gradients, and one for those of the sums it comes from. */
+fb_count *fb_count_of(const fb_train *train, unsigned tensor);
+fb_count *fb_sum_count_of(const fb_train *train, unsigned tensor);
+uint32_t fb_counts_size(const fb_train *train);
 
 /* A sample forwards, then backwards from the label down to the pass's last layer, in `size` bytes of work. */
 fb_status fb_forward(fb_train *train, uint8_t *work, uint32_t size, const int8_t *input, int8_t *scores);
@@ -106,7 +100,7 @@ static inline unsigned fb_taps(const fb_layer *layer) { return (unsigned)layer->
 
 /* Sizes of what is trained: all of it, or only the operations above `stop` (UINT32_MAX: all). */
 typedef struct fb_amounts {
-    uint32_t channels, words, weights, lowest, highest;
+    uint32_t layers, channels, words, weights, lowest, highest;
     bool any;
 } fb_amounts;
 fb_amounts fb_amounts_of(const fb_model *model, const fb_train_config *config, unsigned stop);
@@ -116,10 +110,14 @@ unsigned fb_below(const fb_model *model, const fb_train_config *config, unsigned
 
 uint32_t fb_sums_per_filter(const fb_train_config *config, unsigned op, const fb_layer *layer);
 fb_status fb_check_config(const fb_model *model, const fb_train_config *config);
+bool fb_weights_apart(const fb_model *model); /* no two operations share weights or parameters: they may change */
 uint32_t fb_state_bytes(const fb_model *model, const fb_train_config *config); /* UINT32_MAX: too many */
 uint32_t fb_config_crc(const fb_train_config *config);
 uint32_t fb_net_crc(const fb_model *model);
 uint32_t fb_state_crc(const fb_train *train);
+
+/* Whether a state is one that training leaves, as far as passes rely on it: a CRC shows damage, not intent. */
+bool fb_state_sound(const fb_train *train, const fb_state *at);
 
 /* The k bits of weight i. */
 uint32_t fb_buffer_get(const uint8_t *buffer, unsigned k, uint32_t i);

@@ -192,7 +192,8 @@ fb_status fb_store_open(fb_store *store, const fb_flash *flash) {
             store->current = e.record;
             if (settle && (sealed || (put_mark(store, e.mark, e.crc) && put_zeros(store, e.seal)))) {
                 store->head = head_at(store, e.end);
-                if (store->head && !holds(store, e.end, NULL, 0xff, store->step)) store->head = 0;
+                if (store->head && !holds(store, e.end, NULL, 0xff, store->slot_size - e.end % store->slot_size))
+                    store->head = 0;
             }
             break;
         }
@@ -285,7 +286,7 @@ static bool start(fb_store *store, uint32_t at) {
 fb_status fb_store_begin(fb_store *store, uint32_t length, uint32_t kind, uint32_t owner) {
     uint32_t slots = store->flash->slots, recent;
     if (store->next.sequence) return FB_ERR_ORDER;
-    if (length > store->capacity) return FB_ERR_FULL;
+    if (length > store->capacity || store->last > UINT32_MAX - 2 * FB_STORE_SLOTS_MAX) return FB_ERR_FULL;
     store->next.length = length;
     store->next.kind = kind;
     store->next.owner = owner;

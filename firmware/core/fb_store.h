@@ -128,7 +128,7 @@ const void *fb_store_address(const fb_store *store);
 /* Begin a record of `length` bytes. Finds a place, erasing the next slot if there is none, and tries other slots if one
  * is worn. The current record is not touched.
  *
- *   FB_ERR_FULL   longer than store->capacity; nothing was touched
+ *   FB_ERR_FULL   longer than store->capacity, or 2^32 records were written; nothing was touched
  *   FB_ERR_FLASH  no slot left that could be erased and written
  *   FB_ERR_ORDER  another record is being written */
 fb_status fb_store_begin(fb_store *store, uint32_t length, uint32_t kind, uint32_t owner);

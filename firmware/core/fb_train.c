@@ -18,16 +18,17 @@ fb_status fb_train_open(fb_train *train, void *image, size_t image_size, void *s
     status = fb_model_open(&model, image, image_size);
     if (status == FB_OK) status = fb_check_config(&model, config);
     if (status != FB_OK) return status;
+    if (!fb_weights_apart(&model)) return FB_ERR_OFFSET;
     memset(train, 0, sizeof *train);
     train->model = model;
     train->config = *config;
     train->image = image;
     train->state = state;
     train->arena = arena;
-    train->arena_size = arena_size > UINT32_MAX ? UINT32_MAX : (uint32_t)arena_size;
-    at = fb_state_at(&model, config, state);
+    train->arena_size = (arena_size > UINT32_MAX ? UINT32_MAX : (uint32_t)arena_size) & ~(uint32_t)(FB_ALIGN - 1);
     train->state_size = fb_state_bytes(&model, config);
     if (train->state_size > state_size) return FB_ERR_STATE;
+    at = fb_state_at(&model, config, state);
     if (at.head->magic == 0) {
         memset(state, 0, train->state_size);
         at.head->magic = FB_STATE_MAGIC;
@@ -42,7 +43,7 @@ fb_status fb_train_open(fb_train *train, void *image, size_t image_size, void *s
     }
     if (at.head->magic != FB_STATE_MAGIC || at.head->crc != fb_state_crc(train)) return FB_ERR_STATE;
     if (at.head->config != fb_config_crc(config) || at.head->net != fb_net_crc(&model)) return FB_ERR_STATE;
-    return FB_OK;
+    return fb_state_sound(train, &at) ? FB_OK : FB_ERR_STATE;
 }
 
 fb_status fb_train_begin(fb_train *train, uint32_t samples, uint32_t rate_bits, uint32_t rate_bias) {
@@ -116,14 +117,16 @@ static void adapt_exponents(fb_train *train, const fb_state *at) {
     fb_layer layer;
     for (unsigned t = 0; t < train->model.tensors; t++) {
         if (fb_active(train, t))
-            adapt(train, fb_counts(train) + t, fb_model_tensor(&train->model, t).size, &at->exponent[t]);
+            adapt(train, fb_count_of(train, t), fb_model_tensor(&train->model, t).size, &at->exponent[t]);
     }
     for (unsigned op = 0; op < train->model.ops; op++) {
         int8_t *exponent = &at->sum_exponent[op], before = *exponent;
-        fb_mean *mean = &at->mean[op];
+        fb_mean *mean;
         fb_layer_decode(&train->model, op, &layer);
         if (!fb_active(train, layer.output)) continue;
-        adapt(train, fb_counts(train) + train->model.tensors + op, layer.out.size, exponent);
+        adapt(train, fb_sum_count_of(train, layer.output), layer.out.size, exponent);
+        if (!fb_trains(&train->config, op, &layer)) continue;
+        mean = &at->mean[fb_amounts_of(&train->model, &train->config, op).layers];
         if (*exponent > before) { /* gradients of the next step will be twice as large */
             mean->bits_mean = mean->bits_mean > UINT32_MAX / 2 ? UINT32_MAX : mean->bits_mean * 2;
             mean->bias_mean = mean->bias_mean > UINT32_MAX / 2 ? UINT32_MAX : mean->bias_mean * 2;
@@ -140,9 +143,9 @@ static void finish_step(fb_train *train, const fb_state *at) {
     fb_layer layer;
     unsigned op = train->model.ops, next;
     bool update = at->head->phase == FB_UPDATE;
+    fb_mean *mean = at->mean;
     train->flips = 0;
-    for (; (next = fb_below(&train->model, &train->config, op, &layer)) != op; op = next) {
-        fb_mean *mean = &at->mean[next];
+    for (; (next = fb_below(&train->model, &train->config, op, &layer)) != op; op = next, mean++) {
         uint32_t weights = fb_product(layer.inputs, layer.out.channels);
         uint64_t bits = mean->bits_sum / weights, bias = mean->bias_sum / layer.out.channels;
         mean->bits_mean = bits > UINT32_MAX ? UINT32_MAX : (uint32_t)bits;
@@ -161,11 +164,12 @@ static void finish_step(fb_train *train, const fb_state *at) {
     start_at_top(train, at->head);
 }
 
-fb_status fb_train_end_pass(fb_train *train) {
+/* What a pass has summed up goes into the state; FB_OK if that was the step's last pass. A function of its own, so that
+ * it is off the stack when the next pass is planned. */
+FB_NOINLINE static fb_status finish_pass(fb_train *train) {
     fb_state at;
     fb_layer layer;
     fb_status status = FB_MORE;
-    if (!train || train->samples == 0 || train->seen != train->samples) return FB_ERR_ARGUMENT;
     at = fb_state_at(&train->model, &train->config, train->state);
     train->passes++;
     if (at.head->phase == FB_CALIBRATE) {
@@ -190,7 +194,13 @@ fb_status fb_train_end_pass(fb_train *train) {
         }
     }
     at.head->crc = fb_state_crc(train);
-    if (status == FB_OK) {
+    return status;
+}
+
+fb_status fb_train_end_pass(fb_train *train) {
+    fb_status status;
+    if (!train || train->samples == 0 || train->seen != train->samples) return FB_ERR_ARGUMENT;
+    if (finish_pass(train) == FB_OK) {
         train->samples = 0;
         return FB_OK;
     }

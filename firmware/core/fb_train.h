@@ -40,6 +40,7 @@ extern "C" {
 /* Rates are fixed-point numbers with 20 bits behind the point. */
 #define FB_RATE(x) ((uint32_t)((x) * 1048576.0 + 0.5))
 #define FB_RATE_MAX (1u << 20)
+#define FB_TRAIN_PIXELS 65536u /* of a tensor that an operation makes: what one sample adds to a sum has 32 bits */
 
 #define FB_BUFFER_BITS_MAX 8
 
@@ -89,8 +90,8 @@ typedef struct fb_train {
 } fb_train;
 
 /* Bytes of state and the least bytes of arena; 0 if the net cannot be trained so (nothing to train, no such operation,
- * a buffer that is too deep, or FB_ERR_LIVE). With `fast`, bytes of arena for one pass a step and the fastest kernels.
- */
+ * a buffer that is too deep, a maximum over more than 256 pixels, a tensor of more than FB_TRAIN_PIXELS, or
+ * FB_ERR_LIVE). With `fast`, bytes of arena for one pass a step and the fastest kernels. */
 size_t fb_train_state_size(const fb_model *model, const fb_train_config *config);
 size_t fb_train_arena_size(const fb_model *model, const fb_train_config *config, bool fast);
 

@@ -28,12 +28,7 @@ uint32_t fb_saved_size(const fb_train *train) { return saved_offset(train, UINT3
 /* Where a layer's result is not cut off. */
 static void save_mask(const fb_layer *layer, const int8_t *values, uint8_t *mask) {
     bool relu = layer->kind == FB_RELU;
-    int32_t low = relu ? layer->out.zero_point : layer->low, high = relu ? 128 : 127;
-    for (uint32_t i = 0; i < layer->out.size; i++) {
-        bool pass = values[i] > low && values[i] < high;
-        if (i % 8 == 0) mask[i / 8] = 0;
-        mask[i / 8] = (uint8_t)(mask[i / 8] | (uint32_t)pass << i % 8);
-    }
+    fb_grad_mask(values, layer->out.size, relu ? layer->out.zero_point : layer->low, relu ? 128 : 127, mask);
 }
 
 /* For each window, the place of its largest value, the first among equals. */
@@ -95,7 +90,7 @@ static uint32_t need_beside_sums(fb_train *train, bool fast) {
     uint32_t work;
     fb_mark_tensors(train);
     work = fb_sum(fb_aligned(fb_work_size(train, fast)), fb_scores_size(&train->model));
-    return fb_sum(fb_front(&train->model), fb_sum(fb_aligned(fb_saved_size(train)), work));
+    return fb_sum(fb_counts_size(train), fb_sum(fb_aligned(fb_saved_size(train)), work));
 }
 
 /* As many filters as fit, from (op, filter) on. False if not even one does. */
@@ -148,7 +143,7 @@ static fb_status lay_out(fb_train *train) {
     fb_layer_decode(&train->model, train->pass.low_op, &layer);
     sums += (end - first) * fb_sums_per_filter(&train->config, train->pass.low_op, &layer);
     fb_mark_tensors(train);
-    train->pass.sums = fb_front(&train->model);
+    train->pass.sums = fb_counts_size(train);
     train->pass.saved = fb_aligned(train->pass.sums + 4 * sums);
     train->pass.work = train->pass.saved + fb_aligned(fb_saved_size(train));
     memset(train->arena, 0, train->pass.saved);

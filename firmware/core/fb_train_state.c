@@ -27,7 +27,7 @@ uint32_t fb_sums_per_filter(const fb_train_config *config, unsigned op, const fb
 }
 
 fb_amounts fb_amounts_of(const fb_model *model, const fb_train_config *config, unsigned stop) {
-    fb_amounts a = {0, 0, 0, 0, 0, false};
+    fb_amounts a = {0, 0, 0, 0, 0, 0, false};
     fb_layer layer;
     unsigned op = model->ops;
     for (;;) {
@@ -37,6 +37,7 @@ fb_amounts fb_amounts_of(const fb_model *model, const fb_train_config *config, u
         if (!a.any) a.highest = op;
         a.any = true;
         a.lowest = op;
+        a.layers++;
         a.channels += layer.out.channels;
         if (!fb_trains_bits(config, op, &layer)) continue;
         a.words = fb_sum(a.words, fb_product(layer.words, layer.out.channels));
@@ -54,7 +55,7 @@ static offsets offsets_of(const fb_model *model, const fb_train_config *config) 
     offsets at;
     at.exponent = fb_aligned((uint32_t)sizeof(fb_head));
     at.mean = fb_aligned(at.exponent + model->tensors + model->ops);
-    at.bias = at.mean + (uint32_t)sizeof(fb_mean) * model->ops;
+    at.bias = at.mean + (uint32_t)sizeof(fb_mean) * a.layers;
     at.bits = at.bias + (config->bias ? 4 * a.channels : 0);
     at.buffer = fb_sum(at.bits, fb_product(2, a.words));
     at.size = fb_aligned(fb_sum(at.buffer, a.weights / 8 * config->buffer_bits + config->buffer_bits));
@@ -78,7 +79,42 @@ fb_state fb_state_at(const fb_model *model, const fb_train_config *config, uint8
 fb_status fb_check_config(const fb_model *model, const fb_train_config *config) {
     if (!model || !config || model->tensors > FB_TRAIN_TENSORS) return FB_ERR_ARGUMENT;
     if (config->buffer_bits > FB_BUFFER_BITS_MAX || config->start >> config->buffer_bits) return FB_ERR_ARGUMENT;
+    for (unsigned op = 0; op < model->ops; op++) {
+        fb_layer layer;
+        fb_layer_decode(model, op, &layer);
+        if (layer.kind == FB_MAX_POOL && fb_taps(&layer) > 256) return FB_ERR_ARGUMENT; /* a choice is a byte */
+        if ((uint32_t)layer.out.width * layer.out.height > FB_TRAIN_PIXELS) return FB_ERR_ARGUMENT;
+    }
     return fb_amounts_of(model, config, UINT32_MAX).any ? FB_OK : FB_ERR_ARGUMENT;
+}
+
+/* Bytes [start, end) of an operation's weights, or its parameters. */
+typedef struct span {
+    uint32_t start, end;
+} span;
+
+static span span_of(const fb_layer *layer, bool parameters) {
+    uint32_t each = parameters ? (layer->bits ? 6u : 8u) : layer->bits ? 2 * layer->words : layer->inputs;
+    span s = {layer->factor[parameters], 0};
+    s.end = s.start + each * layer->out.channels;
+    return s;
+}
+
+bool fb_weights_apart(const fb_model *model) {
+    for (unsigned i = 0; i < 2u * model->ops; i++) {
+        fb_layer layer;
+        span a, b;
+        fb_layer_decode(model, i / 2, &layer);
+        if (!fb_weighted(&layer)) continue;
+        a = span_of(&layer, i % 2);
+        for (unsigned k = 0; k < i; k++) {
+            fb_layer_decode(model, k / 2, &layer);
+            if (!fb_weighted(&layer)) continue;
+            b = span_of(&layer, k % 2);
+            if (a.start < b.end && b.start < a.end) return false;
+        }
+    }
+    return true;
 }
 
 uint32_t fb_state_bytes(const fb_model *model, const fb_train_config *config) { return offsets_of(model, config).size; }
@@ -110,6 +146,43 @@ uint32_t fb_net_crc(const fb_model *model) {
 }
 
 uint32_t fb_state_crc(const fb_train *train) { return fb_crc32(0, train->state + 8, train->state_size - 8); }
+
+static bool in_range(const int8_t *exponents, uint32_t count) {
+    for (uint32_t i = 0; i < count; i++) {
+        if (exponents[i] > FB_EXPONENT_MAX || exponents[i] < -FB_EXPONENT_MAX - 1) return false;
+    }
+    return true;
+}
+
+/* Bits behind the last weight of each filter are 0, as in an image. */
+static bool unused_bits_clear(const fb_layer *layer, const uint16_t *bits) {
+    for (uint32_t o = 1; layer->inputs % 16 && o <= layer->out.channels; o++) {
+        if (bits[(size_t)o * layer->words - 1] >> layer->inputs % 16) return false;
+    }
+    return true;
+}
+
+bool fb_state_sound(const fb_train *train, const fb_state *at) {
+    const fb_model *model = &train->model;
+    const uint16_t *bits = at->bits;
+    bool found = false;
+    if (at->head->phase > FB_UPDATE || at->head->random == 0) return false;
+    if (!in_range(at->exponent, (uint32_t)model->tensors + model->ops)) return false;
+    for (unsigned op = model->ops; op-- > 0;) {
+        fb_layer layer;
+        fb_layer_decode(model, op, &layer);
+        if (at->head->phase != FB_CALIBRATE && fb_weighted(&layer) &&
+            at->exponent[layer.input] >= at->sum_exponent[op]) {
+            return false; /* see settle_exponents */
+        }
+        if (!fb_trains(&train->config, op, &layer)) continue;
+        if (op == at->head->op) found = at->head->filter < layer.out.channels;
+        if (!fb_trains_bits(&train->config, op, &layer)) continue;
+        if (!unused_bits_clear(&layer, bits)) return false;
+        bits += (size_t)layer.words * layer.out.channels;
+    }
+    return found;
+}
 
 uint32_t fb_train_steps(const fb_train *train) { return ((const fb_head *)(const void *)train->state)->step; }
 

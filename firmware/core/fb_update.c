@@ -16,37 +16,48 @@ static uint32_t size_of(int32_t v) { return v < 0 ? 0u - (uint32_t)v : (uint32_t
 
 /* rate · |g| / mean with 20 bits behind the point; |g| / mean counts up to FB_LARGEST: a step bounds what a few steep
  * weights, or a gradient that has grown since its mean was taken, can do. */
-static uint32_t move_of(uint32_t rate, uint32_t g, uint32_t mean) {
+typedef struct pace {
+    uint32_t rate, mean; /* mean / 2^shift, at most 4095 */
+    unsigned shift;
+} pace;
+
+static pace pace_of(uint32_t rate, uint32_t mean) {
+    pace p = {rate, mean, 0};
+    for (; p.mean > 4095; p.shift++) p.mean >>= 1;
+    return p;
+}
+
+static uint32_t move_of(const pace *p, uint32_t g) {
     uint32_t ratio;
-    while (mean > 4095) {
-        mean >>= 1;
-        g >>= 1;
-    }
-    ratio = mean == 0 ? 0 : g / FB_LARGEST >= mean ? FB_LARGEST * 256 : g * 256 / mean;
-    return (rate >> 8) * ratio + ((rate & 255) * ratio >> 8);
+    g >>= p->shift;
+    ratio = p->mean == 0 ? 0 : g / FB_LARGEST >= p->mean ? FB_LARGEST * 256 : g * 256 / p->mean;
+    return (p->rate >> 8) * ratio + ((p->rate & 255) * ratio >> 8);
 }
 
-/* One weight with gradient g: whether its new bit is 1. */
-static bool updated(fb_train *train, const fb_state *at, bool positive, int32_t g, uint32_t mean, uint32_t weight) {
-    unsigned k = train->config.buffer_bits;
-    uint32_t move = move_of(train->rate_bits, size_of(g), mean) << k; /* levels; below 2^30 */
-    if (k) {
-        int32_t half = (int32_t)1 << k, level = (int32_t)fb_buffer_get(at->buffer, k, weight) - (positive ? 0 : half),
-                whole;
-        if (move == 0) return positive;
-        whole = (int32_t)(move >> 20) + (random_20(at->head) < (move & 0xFFFFF));
-        level = g > 0 ? level - whole : level + whole;
-        if (level < -half) level = -half;
-        if (level > half - 1) level = half - 1;
-        fb_buffer_set(at->buffer, k, weight, (uint32_t)level & (uint32_t)(half - 1));
-        return level >= 0;
-    }
-    if (move == 0 || (g > 0) != positive) return positive; /* uphill, or at the edge already */
-    return random_20(at->head) < move ? !positive : positive;
+/* Whether the bit flips: never uphill, where it is at the edge already. */
+static bool flips(fb_head *head, const pace *p, bool positive, int32_t g) {
+    uint32_t move;
+    if ((g > 0) != positive) return false;
+    move = move_of(p, size_of(g));
+    return move != 0 && random_20(head) < move;
 }
 
-static int32_t moved_bias(const fb_train *train, const fb_layer *layer, unsigned o, int32_t g, uint32_t mean) {
-    uint32_t move = move_of(train->rate_bias, size_of(g), mean); /* steps of the output */
+/* The same with a buffer of k bits, that of weight number `weight`. */
+static bool flips_buffered(fb_head *head, const pace *p, bool positive, int32_t g, uint8_t *buffer, unsigned k,
+                           uint32_t weight) {
+    int32_t half = (int32_t)1 << k, level = (int32_t)fb_buffer_get(buffer, k, weight) - (positive ? 0 : half), whole;
+    uint32_t move = move_of(p, size_of(g)) << k; /* levels; below 2^30 */
+    if (move == 0) return false;
+    whole = (int32_t)(move >> 20) + (random_20(head) < (move & 0xFFFFF));
+    level = g > 0 ? level - whole : level + whole;
+    if (level < -half) level = -half;
+    if (level > half - 1) level = half - 1;
+    fb_buffer_set(buffer, k, weight, (uint32_t)level & (uint32_t)(half - 1));
+    return (level >= 0) != positive;
+}
+
+static int32_t moved_bias(const pace *p, const fb_layer *layer, unsigned o, int32_t g) {
+    uint32_t move = move_of(p, size_of(g)); /* steps of the output */
     uint32_t multiplier = layer->mult ? (uint32_t)layer->mult[o] : (uint32_t)layer->mult_int8[o];
     int64_t by = layer->shift > 30 ? (int64_t)(((uint64_t)move << (layer->shift - 16)) / (multiplier / 65536 + 1))
                                    : (int64_t)(((uint64_t)move << layer->shift) / multiplier);
@@ -55,34 +66,52 @@ static int32_t moved_bias(const fb_train *train, const fb_layer *layer, unsigned
     return by > INT32_MAX ? INT32_MAX : by < -INT32_MAX ? -INT32_MAX : (int32_t)by;
 }
 
+/* New bits of a filter from its gradients, [channel][tap]; `weight` is the number of the first. */
+static void update_filter(fb_train *train, const fb_state *at, const fb_layer *layer, const pace *p,
+                          const int32_t *sums, uint16_t *filter, uint32_t weight) {
+    unsigned taps = fb_taps(layer), k = train->config.buffer_bits;
+    uint32_t step = fb_bit_index(layer, 1, 0); /* from a tap to the next */
+    for (uint32_t c = 0; c < layer->in.channels; c++) {
+        uint32_t index = fb_bit_index(layer, 0, c);
+        for (unsigned tap = 0; tap < taps; tap++, index += step, weight++, sums++) {
+            bool positive = fb_bit(filter, index);
+            if (k ? flips_buffered(at->head, p, positive, *sums, at->buffer, k, weight)
+                  : flips(at->head, p, positive, *sums)) {
+                filter[index / 16] = (uint16_t)(filter[index / 16] ^ 1u << index % 16);
+            }
+        }
+    }
+}
+
+static uint64_t sum_of_sizes(const int32_t *values, uint32_t n) {
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < n; i++) sum += size_of(values[i]);
+    return sum;
+}
+
 /* What a pass has summed up for one operation. */
 void fb_finish_layer(fb_train *train, const fb_state *at, unsigned op, const fb_layer *layer) {
-    unsigned first, end, taps = fb_taps(layer);
+    unsigned first, end;
     int32_t *sums = (int32_t *)(void *)(train->arena + train->pass.sums) + fb_sums_of(train, op, &first, &end);
     fb_amounts before =
         fb_amounts_of(&train->model, &train->config, op); /* where this layer's parts of the state begin */
     bool bits = fb_trains_bits(&train->config, op, layer), update = at->head->phase == FB_UPDATE;
-    fb_mean *mean = &at->mean[op];
+    fb_mean *mean = &at->mean[before.layers];
+    pace bit_pace = pace_of(train->rate_bits, mean->bits_mean), bias_pace = pace_of(train->rate_bias, mean->bias_mean);
     for (unsigned o = first; o < end; o++) {
         if (bits) {
-            uint16_t *filter = at->bits + before.words + (size_t)o * layer->words;
-            uint32_t weight = before.weights + o * layer->inputs;
             if (train->on_gradient) train->on_gradient(train->context, op, o, false, sums, layer->inputs);
-            for (uint32_t i = 0; i < layer->inputs; i++, weight++, sums++) {
-                uint32_t index = fb_bit_index(layer, i % taps, i / taps);
-                mean->bits_sum += size_of(*sums);
-                if (!update) continue;
-                if (updated(train, at, fb_bit(filter, index), *sums, mean->bits_mean, weight)) {
-                    filter[index / 16] = (uint16_t)(filter[index / 16] | 1u << index % 16);
-                } else {
-                    filter[index / 16] = (uint16_t)(filter[index / 16] & ~(1u << index % 16));
-                }
+            mean->bits_sum += sum_of_sizes(sums, layer->inputs);
+            if (update) {
+                update_filter(train, at, layer, &bit_pace, sums, at->bits + before.words + (size_t)o * layer->words,
+                              before.weights + o * layer->inputs);
             }
+            sums += layer->inputs;
         }
         if (fb_trains_bias(&train->config, op, layer)) {
             if (train->on_gradient) train->on_gradient(train->context, op, o, true, sums, 1);
             mean->bias_sum += size_of(*sums);
-            if (update) at->bias[before.channels + o] = moved_bias(train, layer, o, *sums, mean->bias_mean);
+            if (update) at->bias[before.channels + o] = moved_bias(&bias_pace, layer, o, *sums);
             sums++;
         }
     }

@@ -1,7 +1,7 @@
 """Count the instructions of learning on every core, in QEMU: forward and backward of a sample, and the update.
 
-  python firmware/count/learn.py resnet8.fbit                          a table
-  python firmware/count/learn.py resnet8.fbit --cores M0 M4 --arenas 131072
+  python firmware/count/learn.py resnet8.fbit                          a table: every core, every method
+  python firmware/count/learn.py resnet8.fbit --cores M0 M4 --methods sr --arenas 131072
   python firmware/count/learn.py resnet8.fbit --name resnet8 --store   into runtime/devices/counts.json, which the
                                                                        simulator of devices takes its costs from
 
@@ -28,13 +28,18 @@ import report_sizes
 from counting import CORES, Core, CountError, Region
 
 from flipbit.runtime.errors import FlipbitError
+from flipbit.runtime.finetune import METHODS, buffer_start
 from flipbit.runtime.learner import Learner, LearnerConfig
 from flipbit.runtime.workload import Workload
 
 ROOT = counting.FIRMWARE.parent
 STORE = ROOT / "runtime" / "devices" / "counts.json"
 PHASES = ("scale", "measure", "update")  # the sweeps of a first step
-CONFIG, LABEL, RATE = LearnerConfig(seed=1, bits=True, bias=False), 1, 0.05  # of learn_main.c
+LABEL, RATE = 1, 0.05  # of learn_main.c
+CONFIGS = {
+    name: LearnerConfig(1, m.buffer_bits, buffer_start(m.buffer_bits) if m.buffer_bits else 0, m.bits, m.bias)
+    for name, m in sorted(METHODS.items(), key=lambda item: item[0] != "sr")  # SR first
+}
 ALSO = {"M0": ("M0", "M0+")}  # whose cycles the same code is modelled for
 
 
@@ -69,9 +74,10 @@ class CoreCount:
 
     core: str
     model: str
-    signature: str  # of the net's shape
+    method: str
+    signature: str  # of the net's shape and the method
     macs: int
-    weights: int  # trained bits
+    weights: int  # trained bits and biases
     state: int
     arena_least: int
     arena_fast: int
@@ -120,10 +126,15 @@ def parse(text: str, regions: list[Region], core: str) -> tuple[dict[str, list[i
     return words, runs
 
 
-def count(core: Core, model: Path, name: str, arenas: list[int], folder: Path, plugin: Path) -> CoreCount:
-    """Build, run and count one core."""
-    before = os.environ.get("REST_FLAGS")
-    os.environ["REST_FLAGS"] = f"{before or '-Os'} -DLEARN_ARENAS={','.join(map(str, arenas or [0]))}"
+def count(
+    core: Core, model: Path, name: str, arenas: list[int], folder: Path, plugin: Path, method: str = "sr"
+) -> CoreCount:
+    """Build, run and count one core with one method."""
+    before, config = os.environ.get("REST_FLAGS"), CONFIGS[method]
+    fields = (f"{key}={int(getattr(config, key))}" for key in ("bits", "bias", "buffer_bits", "start"))
+    what = ",".join(f".{field}" for field in fields)
+    arenas_text = ",".join(map(str, arenas or [0]))
+    os.environ["REST_FLAGS"] = f"{before or '-Os'} -DLEARN_ARENAS={arenas_text} -DLEARN_WHAT={what}"
     try:
         elf = counting.build(core.board, folder, model, "learn", core.flags, f"learn-{core.board}-{core.name}")
     finally:
@@ -134,38 +145,38 @@ def count(core: Core, model: Path, name: str, arenas: list[int], folder: Path, p
     out = elf.with_suffix(".counts")
     report = counting.emulate(core.board, elf, "-plugin", ",".join([str(plugin), f"out={out.resolve()}", *regions]))
     words, runs = parse(report, counting.parse_regions(out.read_text(encoding="ascii")), core.name)
-    expected = host_crc(model.read_bytes())
+    expected = host_crc(model.read_bytes(), config)
     if words["image"] != [expected]:
         raise CountError(
-            f"{core.name}: the image after a step has CRC {words['image'][0]:08x}, the host's {expected:08x}"
+            f"{core.name}, {method}: the image after a step has CRC {words['image'][0]:08x}, the host's {expected:08x}"
         )
     state, least, fast, _input = words["ram"]
-    work = Workload(model.read_bytes(), CONFIG)
+    work = Workload(model.read_bytes(), config)
     return CoreCount(
-        core.name, name, work.signature, work.macs, work.weights, state, least, fast, words["stack"][0], runs
+        core.name, name, method, work.signature, work.macs, work.weights, state, least, fast, words["stack"][0], runs
     )
 
 
-def host_crc(image: bytes) -> int:
+def host_crc(image: bytes, config: LearnerConfig) -> int:
     """CRC of the image after the same step on this machine."""
-    learner = Learner(image, CONFIG)
+    learner = Learner(image, config)
     x = counting.bench_input(learner.input_size)
-    learner.step(x[None], [LABEL], RATE)  # type: ignore[arg-type]
+    learner.step(x[None], [LABEL], RATE, RATE)  # type: ignore[arg-type]
     return int.from_bytes(learner.image[12:16], "little")
 
 
 def table(found: list[CoreCount]) -> str:
-    rows = [("core", "model", "arena", "passes", "instructions a sample", "per MAC", "modelled cycles",
-             "update, a weight", "flips", "stack")]  # fmt: skip
+    rows = [("core", "model", "method", "arena", "passes", "instructions a sample", "per MAC", "modelled cycles",
+             "update", "a weight", "flips", "stack")]  # fmt: skip
     for f in found:
         for run in f.runs:
             passes, update = run.of("measure"), sum(p.end for p in run.of("update"))
             total = sum(p.sample for p in passes)
             spent = {k: sum(p.cycles[k] for p in passes) for k in passes[0].cycles}
             rows.append((
-                f.core, f.model, f"{run.arena:,}", str(len(passes)), f"{total:,}", f"{total / f.macs:.2f}",
+                f.core, f.model, f.method, f"{run.arena:,}", str(len(passes)), f"{total:,}", f"{total / f.macs:.2f}",
                 ", ".join(f"{n:,} ({k})" for k, n in spent.items()) or "-",
-                f"{update / f.weights:.0f}" if update else "-",
+                f"{update:,}" if update else "-", f"{update / f.weights:.0f}" if update else "-",
                 "-" if run.flips is None else str(run.flips), f"{f.stack:,}",
             ))  # fmt: skip
     widths = [max(map(len, column)) for column in zip(*rows)]
@@ -173,11 +184,12 @@ def table(found: list[CoreCount]) -> str:
 
 
 def merge(stored: dict[str, Any], found: list[CoreCount], command: str, commit: str) -> dict[str, Any]:
-    """The store with these counts in place of older ones of the same core and model."""
+    """The store with these counts in place of older ones of the same core, model and method; SR before the others."""
     new = {(f.core, f.signature) for f in found}
     kept = [c for c in stored.get("counts", []) if (c["core"], c["signature"]) not in new]
     added = [{**asdict(f), "command": command, "commit": commit} for f in found]
-    return {"about": "made by firmware/count/learn.py; docs/learning.md explains", "counts": kept + added}
+    counts = sorted(kept + added, key=lambda c: (c["core"], c["model"], list(CONFIGS).index(c.get("method", "sr"))))
+    return {"about": "made by firmware/count/learn.py; docs/learning.md explains", "counts": counts}
 
 
 def as_text(stored: dict[str, Any]) -> str:
@@ -195,6 +207,7 @@ def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("model", type=Path, help="an image (.fbit)")
     p.add_argument("--cores", nargs="+", choices=[core.name for core in CORES], help="all without")
+    p.add_argument("--methods", nargs="+", choices=CONFIGS, default=list(CONFIGS), help="all without")
     p.add_argument("--arenas", nargs="*", type=int, default=[], metavar="BYTES", help="count with these arenas, too")
     p.add_argument("--name", help="what to call the model (its file's name)")
     p.add_argument("--store", action="store_true", help=f"write into {STORE.relative_to(ROOT)}")
@@ -215,8 +228,9 @@ def main(argv: list[str] | None = None) -> int:
             for core in CORES:
                 if given.cores and core.name not in given.cores:
                     continue
-                sys.stderr.write(f"{core.name}: building and running on {core.board} …\n")
-                found.append(count(core, given.model, name, given.arenas, folder, plugin))
+                for method in given.methods:
+                    sys.stderr.write(f"{core.name}, {method}: building and running on {core.board} …\n")
+                    found.append(count(core, given.model, name, given.arenas, folder, plugin, method))
     except (CountError, FlipbitError, OSError) as error:
         sys.stderr.write(f"{error}\n")
         return 2

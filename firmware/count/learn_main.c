@@ -13,6 +13,8 @@
  * of gradients, passes that measure them, passes that update. Runs with the arenas in LEARN_ARENAS, bytes separated by
  * commas, end after the measuring passes: those that update take their samples in the same way.
  *
+ * LEARN_WHAT says what is trained, as initializers of fb_train_config.
+ *
  * The marker functions are what the counting plugin looks for: samples, and ends of passes. The sample is made by
  * next_value; learn.py makes the same.
  */
@@ -25,10 +27,13 @@
 #ifndef LEARN_ARENAS
 #define LEARN_ARENAS 0
 #endif
-#ifndef LEARN_BIAS
-#define LEARN_BIAS 0
+/* What learns: fields of fb_train_config. */
+#ifndef LEARN_WHAT
+#define LEARN_WHAT .bits = true
 #endif
 #define LABEL 1
+#define RATE FB_RATE(0.05)
+
 /* Marker functions: empty, but called. */
 __attribute__((noinline)) void count_sample_begin(void) { __asm__ volatile(""); }
 __attribute__((noinline)) void count_sample_end(void) { __asm__ volatile(""); }
@@ -52,7 +57,7 @@ typedef struct places {
     uint32_t state_size, room;
 } places;
 
-static const fb_train_config config = {1, 0, 0, true, LEARN_BIAS, 0, 0xFFFF};
+static const fb_train_config config = {.seed = 1, .last_op = 0xFFFF, LEARN_WHAT};
 
 /* One step, or with `measure` only what comes before its update. */
 static void run(const places *at, uint32_t arena, bool measure) {
@@ -64,7 +69,7 @@ static void run(const places *at, uint32_t arena, bool measure) {
     memcpy(at->image, board_model, BOARD_MODEL_SIZE);
     memset(at->state, 0, at->state_size);
     check(fb_train_open(&train, at->image, BOARD_MODEL_SIZE, at->state, at->state_size, at->arena, arena, &config));
-    check(fb_train_begin(&train, 1, FB_RATE(0.05), LEARN_BIAS ? FB_RATE(0.05) : 0));
+    check(fb_train_begin(&train, 1, RATE, RATE));
     do {
         uint32_t pass[4] = {train.pass.high_op, train.pass.low_op, train.pass.first_filter, train.pass.end_filter};
         uint32_t found[2];

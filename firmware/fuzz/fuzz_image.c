@@ -9,73 +9,13 @@
  *
  * Tensors and the caller's buffers lie at odd addresses: only the arena promises alignment.
  */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "fb_plan.h"
+#include "fuzz.h"
 
 /* A valid image may ask for hours of work or gigabytes; larger nets than this are only opened and planned. */
 #ifndef FUZZ_MAX_WORK
 #define FUZZ_MAX_WORK 6000u
 #endif
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-#define REQUIRE(condition) \
-    do { \
-        if (!(condition)) broken(#condition, __LINE__); \
-    } while (0)
-
-static void broken(const char *promise, int line) {
-    fprintf(stderr, "%s:%d: broken promise: %s\n", __FILE__, line, promise);
-    abort();
-}
-
-static uint8_t *allocate(size_t size) {
-    uint8_t *p = malloc(size ? size : 1);
-    REQUIRE(p);
-    memset(p, 0xA5, size); /* what a kernel finds in memory must not matter */
-    return p;
-}
-
-/* `size` bytes at an odd address; free with free_odd. */
-static int8_t *allocate_odd(size_t size) { return (int8_t *)(allocate(size + 1) + 1); }
-
-static void free_odd(int8_t *p) {
-    if (p) free(p - 1);
-}
-
-/* Multiply-accumulates and bytes moved, about. */
-static uint64_t work_of(const fb_model *model) {
-    uint64_t work = fb_model_tensor(model, model->input).size;
-    unsigned op;
-    for (op = 0; op < model->ops; op++) {
-        fb_layer layer;
-        bool weighted;
-        fb_layer_decode(model, op, &layer);
-        weighted = layer.kind == FB_CONV || layer.kind == FB_DENSE;
-        work += layer.out.size * (uint64_t)(weighted ? layer.inputs : (uint32_t)layer.kernel_h * layer.kernel_w);
-    }
-    return work;
-}
-
-/* Inputs from the image's own CRC: the same bytes always run the same way. Extremes are as likely as all the rest. */
-static int8_t *make_input(const fb_model *model) {
-    uint32_t size = fb_model_tensor(model, model->input).size, state = model->crc | 1, i;
-    int8_t *input = allocate_odd(size);
-    for (i = 0; i < size; i++) {
-        state ^= state << 13;
-        state ^= state >> 17;
-        state ^= state << 5;
-        switch (model->crc % 4) {
-        case 0: input[i] = -128; break;
-        case 1: input[i] = state & 64 ? 127 : -128; break;
-        default: input[i] = (int8_t)(state >> 11 & 255);
-        }
-    }
-    return input;
-}
 
 /* Every kernel that takes the layer gives the bits of the last one, its reference. */
 static void run_layer(const fb_layer *layer, int8_t **tensors) {

@@ -3,7 +3,7 @@
     python firmware/fuzz/make_corpus.py firmware/fuzz/corpus
 
 The same seeds give the same bytes. A net costs little to run (the fuzzer runs it thousands of times a second), so
-images are a few pixels wide.
+images are a few pixels wide. For learning, the nets with weights get a script behind them (fuzz_learning.h).
 """
 
 from __future__ import annotations
@@ -193,6 +193,14 @@ def holes(seed: int) -> bytes:
     return net.image()
 
 
+def large_window(seed: int) -> bytes:
+    """A maximum over more pixels than a byte can tell apart."""
+    net = Net(seed, (4, 4, 1))
+    x = net.max_pool(net.conv("t0", 1, (1, 1), padding=NONE, relu=False), (17, 17), (1, 1), (16, 0, 16, 0))
+    net.dense(net.flatten(x), 2, binary=True)
+    return net.image()
+
+
 def _conv(shape: tuple[int, int, int], *rest: object, **options: object) -> Callable[[int], bytes]:
     return single(lambda net, x: net.conv(x, *rest, **options), shape)  # type: ignore[arg-type]
 
@@ -234,6 +242,22 @@ NETS: dict[str, Callable[[int], bytes]] = {
     "holes": holes,
     "alive-16": many_alive(16),
     "alive-17": many_alive(17),
+    "max-pool-17x17": large_window,
+}
+
+
+# Seed, buffer bits, start, what is trained, samples, first and last operation, both rates, arena, passes before the
+# checkpoint, forgeries; and what is forged: where, how, value.
+SCRIPTS = {
+    "flips": bytes([1, 0, 0, 1, 0, 0, 255, 64, 0, 255, 2, 1, 0, 0, 0, 0]),
+    "buffers": bytes([2, 3, 1, 3, 2, 0, 255, 128, 64, 100, 3, 1, 40, 0, 1, 1]),
+    "biases": bytes([3, 0, 0, 2, 0, 0, 255, 0, 200, 0, 1, 2, 0, 0, 1, 128]),
+}
+SCRIPT_SIZE = 36
+LEARNING = {
+    "flips": ("conv-chunks-16", "conv-taps-2x4", "dense-binary", "projection", "max-pool-17x17"),
+    "buffers": ("conv-taps-3", "conv-1x1-stride-2", "dense-binary-whole-words", "chain"),
+    "biases": ("conv-int8-stride", "dense-int8", "residual", "holes"),
 }
 
 
@@ -241,9 +265,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
     folder: Path = parser.parse_args().folder
-    folder.mkdir(parents=True, exist_ok=True)
-    for seed, (name, build) in enumerate(NETS.items()):
-        (folder / f"{name}.fbit").write_bytes(build(seed))
+    images = {name: build(seed) for seed, (name, build) in enumerate(NETS.items())}
+    for kind in ("image", "learning"):
+        (folder / kind).mkdir(parents=True, exist_ok=True)
+    for name, image in images.items():
+        (folder / "image" / f"{name}.fbit").write_bytes(image)
+    for what, names in LEARNING.items():
+        for name in names:
+            (folder / "learning" / f"{name}-{what}").write_bytes(images[name] + SCRIPTS[what].ljust(SCRIPT_SIZE, b"\0"))
 
 
 if __name__ == "__main__":

@@ -10,9 +10,7 @@
 #include <string.h>
 
 #include "fb_layer.h"
-
-size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t max_size);
-size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned seed);
+#include "mutate.h"
 
 enum { MOST = 40 }; /* tensors and operations; more are cut off */
 
@@ -499,7 +497,7 @@ static size_t seal(uint8_t *data, size_t size, size_t max_size) {
     return size;
 }
 
-size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned seed) {
+size_t mutate_image(uint8_t *data, size_t size, size_t max_size, unsigned seed) {
     static uint8_t old[1 << 16];
     size_t old_size = size < sizeof old ? size : sizeof old, made;
     unsigned i;
@@ -524,4 +522,9 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsi
         if (tables < size) LLVMFuzzerMutate(data + tables, size - tables, size - tables);
     }
     return seal(data, size, max_size);
+}
+
+/* For targets whose data is an image; others have their own. */
+__attribute__((weak)) size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned seed) {
+    return mutate_image(data, size, max_size, seed);
 }

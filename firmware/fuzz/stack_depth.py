@@ -3,9 +3,9 @@
     python firmware/fuzz/stack_depth.py
 
 The core has no recursion and no variable arrays, so that the sum along the worst chain is a bound and not a sample. GCC
-gives the frames and the graph (-fcallgraph-info=su). Calls through pointers are those to kernels and their _scratch
-functions; a hook, and the driver of a flash, are the caller's own. Functions of libc and libgcc (memcpy, division)
-count EXTERNAL bytes.
+gives the frames and the graph (-fcallgraph-info=su). What a call through a pointer may reach is in POINTERS; hooks and
+the driver of a flash are the caller's own and come on top. Functions of libc and libgcc (memcpy, division) count
+EXTERNAL bytes.
 """
 
 from __future__ import annotations
@@ -25,10 +25,32 @@ CORES = {
     "Cortex-M55": "arm-none-eabi-gcc -mthumb -mcpu=cortex-m55 -mfloat-abi=hard",
     "RV32IMAC": "riscv64-unknown-elf-gcc -march=rv32imac -mabi=ilp32 --specs=picolibc.specs",
 }
-CALLS = ("fb_model_open", "fb_arena_size", "fb_arena_least", "fb_plan_layer", "fb_invoke")
-RUN = ("fb_invoke", "fb_walk_run", "fb_grad_input")  # what calls kernels, and what asks them for their scratch
-ASK = ("fb_choose", "least_scratch", "arena_for", "fb_walk_arena", "fb_arena_size", "fb_arena_least", "fb_plan_layer")
-OUTSIDE = ("fb_store.c",)  # whose calls through pointers leave the core
+CALLS = {
+    "flipbit.h": ("fb_model_open", "fb_arena_size", "fb_arena_least", "fb_plan_layer", "fb_invoke"),
+    "fb_train.h": (
+        *("fb_train_state_size", "fb_train_arena_size", "fb_train_open"),
+        *("fb_train_begin", "fb_train_sample", "fb_train_end_pass"),
+    ),
+    "fb_store.h": (
+        *("fb_store_open", "fb_store_read", "fb_store_begin", "fb_store_write"),
+        *("fb_store_commit", "fb_store_save"),
+    ),
+}
+KERNELS, SCRATCH, LOOK_ON = "kernels", "their _scratch functions", "after_layer"
+POINTERS: dict[str, tuple[str, ...]] = {  # by function, or by file if all of its functions do the same
+    "fb_invoke": (KERNELS,),
+    "fb_walk_run": (KERNELS, LOOK_ON),  # the hook that fb_forward sets
+    "fb_grad_input": (KERNELS,),
+    "fb_choose": (SCRATCH,),
+    "least_scratch": (SCRATCH,),
+    "fb_walk_arena": (SCRATCH,),
+    "fb_arena_size": (SCRATCH,),
+    "fb_arena_least": (SCRATCH,),
+    "fb_plan_layer": (SCRATCH,),
+    "fb_finish_layer": (),  # on_gradient
+    "fb_store.c": (),  # the driver
+}
+NEVER = {"fb_work_size": ("fb_grad_input", "fb_grad_weights")}  # it goes through the backward pass without running it
 
 
 class StackError(Exception):
@@ -40,6 +62,7 @@ class Function:
     frame: int = 0
     known: bool = False
     callees: set[str] = field(default_factory=set)
+    file: str = ""
 
 
 def call_graph(compiler: str) -> dict[str, Function]:
@@ -57,11 +80,11 @@ def call_graph(compiler: str) -> dict[str, Function]:
 
 def _read(line: str, functions: dict[str, Function]) -> None:
     if node := re.match(r'node: { title: "([^"]+)" label: "([^"]*)"', line):
-        if frame := re.search(r"\\n(\d+) bytes \(([\w,]+)\)", node[2]):
-            if frame[2] != "static":
+        if frame := re.search(r"([\w.]+):\d+:\d+\\n(\d+) bytes \(([\w,]+)\)", node[2]):
+            if frame[3] != "static":
                 raise StackError(f"{node[1]} has a frame of changing size")
             function = functions.setdefault(node[1], Function())
-            function.frame, function.known = int(frame[1]), True
+            function.frame, function.known, function.file = int(frame[2]), True, frame[1]
     elif edge := re.match(r'edge: { sourcename: "([^"]+)" targetname: "([^"]+)"', line):
         functions.setdefault(edge[1], Function()).callees.add(edge[2])
 
@@ -74,40 +97,44 @@ def deepest(name: str, functions: dict[str, Function], above: tuple[str, ...] = 
     if not function.known:
         return EXTERNAL, (name,)
     worst: tuple[int, tuple[str, ...]] = (0, ())
-    for callee in function.callees:
-        targets = _pointed(name, functions) if callee == "__indirect_call" else [callee]
+    never = {callee for caller in above for callee in NEVER.get(caller, ())}
+    for callee in function.callees - never:
+        targets = _pointed(name, functions, above) if callee == "__indirect_call" else [callee]
         for target in targets:
             worst = max(worst, deepest(target, functions, (*above, name)))
     return function.frame + worst[0], (name, *worst[1])
 
 
-def _pointed(name: str, functions: dict[str, Function]) -> list[str]:
-    """What a call through a pointer may reach."""
-    if any(source in name for source in OUTSIDE):
-        return []
+def _pointed(name: str, functions: dict[str, Function], above: tuple[str, ...]) -> list[str]:
+    """What a call through a pointer may reach, in a chain of calls."""
+    plain = name.split(":")[-1].split(".")[0]  # without the file, and what the optimizer adds
+    reached = POINTERS.get(plain, POINTERS.get(functions[name].file))
+    if reached is None:
+        raise StackError(f"{name} calls through a pointer: say in POINTERS what it may reach")
     listed = "".join(path.read_text() for path in [CORE / "fb_kernels.c", *CORE.glob("fb_kernels_*.h")])
     kernels = [kernel for kernel in set(re.findall(r"FB_ENTRY\((\w+)\)", listed)) if kernel in functions]
-    plain = name.split(":")[-1].split(".")[0]
-    if plain in RUN:
-        return kernels
-    if plain in ASK:
-        return [f"{kernel}_scratch" for kernel in kernels]
-    raise StackError(f"{name} calls through a pointer: say in RUN or ASK what it may reach")
+    targets = {
+        KERNELS: kernels,
+        SCRATCH: [f"{kernel}_scratch" for kernel in kernels],
+        LOOK_ON: [static for static in functions if static.endswith(f":{LOOK_ON}") and "fb_forward" in above],
+    }
+    return [target for what in reached for target in targets[what]]
 
 
 def depths(compiler: str) -> dict[str, tuple[int, tuple[str, ...]]]:
     functions = call_graph(compiler)
-    return {call: deepest(call, functions) for call in CALLS}
+    return {call: deepest(call, functions) for calls in CALLS.values() for call in calls}
 
 
 def main() -> None:
     found = {core: depths(compiler) for core, compiler in CORES.items() if shutil.which(compiler.split()[0])}
     print("| bytes of stack |", " | ".join(found), "|")
     print("|---" * (len(found) + 1) + "|")
-    for call in CALLS:
+    for call in [call for calls in CALLS.values() for call in calls]:
         print(f"| `{call}` |", " | ".join(str(found[core][call][0]) for core in found), "|")
     for core in found:
-        print(f"{core}: {' → '.join(found[core]['fb_invoke'][1])}")
+        for call in ("fb_invoke", "fb_train_sample"):
+            print(f"{core}: {' → '.join(name.split('/')[-1] for name in found[core][call][1])}")
 
 
 if __name__ == "__main__":

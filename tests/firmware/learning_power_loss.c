@@ -14,14 +14,10 @@
  * A net learns for STEPS steps of SAMPLES samples and is saved after each pass. First without loss of power, noting
  * image and state after each pass. Then, after each loss, what the device finds must be, byte for byte, what was
  * committed last (or was being committed); and from there every pass must end with the same bytes as the first time. */
-#include "fb_flash_sim.h"
 #include "fb_learning.h"
+#include "power_loss.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-enum { STEPS = 3, SAMPLES = 2, PASSES_MAX = 40, LOSSES = 3, IMAGE_MAX = 16384, STATE_MAX = 16384, ROOM = 65536 };
+enum { STEPS = 3, SAMPLES = 2, PASSES_MAX = 40, IMAGE_MAX = 16384, STATE_MAX = 16384, ROOM = 65536 };
 
 typedef struct geometry {
     uint32_t size, page, unit, slots;
@@ -39,19 +35,6 @@ static const geometry geometries[] = {
 };
 #define GEOMETRIES ((unsigned)(sizeof geometries / sizeof *geometries))
 
-typedef struct loss {
-    uint64_t operation; /* after power on */
-    fb_cut outcome;
-} loss;
-
-typedef struct trial {
-    unsigned geometry;
-    uint64_t seed;
-    unsigned losses;
-    loss loss[LOSSES];
-    bool tell;
-} trial;
-
 /* Image and state after `pass` passes of the run without loss. */
 typedef struct snapshot {
     uint8_t image[IMAGE_MAX], state[STATE_MAX];
@@ -65,27 +48,6 @@ static unsigned passes; /* of the whole run */
 static uint32_t room;   /* so little that a step takes several passes */
 static int8_t inputs[SAMPLES][4096];
 static const fb_train_config config = {7, 2, 1, true, true, 0, 0xFFFF};
-
-static void name_trial(const trial *t, char *name, size_t size) {
-    int n = snprintf(name, size, "%u.%llu", t->geometry, (unsigned long long)t->seed);
-    for (unsigned i = 0; i < t->losses; i++)
-        n += snprintf(name + n, size - (size_t)n, "-%llu.%d", (unsigned long long)t->loss[i].operation,
-                      (int)t->loss[i].outcome);
-}
-
-static void fail(const trial *t, const char *what, unsigned a, unsigned b) {
-    char name[160];
-    name_trial(t, name, sizeof name);
-    printf("FAILED %s: %s (%u, %u)\n", name, what, a, b);
-    exit(1);
-}
-
-static uint32_t random_of(uint32_t a, uint32_t b) {
-    uint32_t x = a * 2654435761u ^ b * 2246822519u ^ 0x9e3779b9u;
-    x = (x ^ x >> 15) * 2246822519u;
-    x = (x ^ x >> 13) * 3266489917u;
-    return x ^ x >> 16;
-}
 
 /* One pass over the samples, as a host does it: a step is begun when none is under way. */
 static fb_status one_pass(fb_learning *learning) {
@@ -241,21 +203,6 @@ static void sampled(unsigned count, uint32_t seed) {
         try_it(&t);
     }
     printf("%u cases of 2 losses\n", count);
-}
-
-static bool parse(const char *id, trial *t) {
-    char *end;
-    memset(t, 0, sizeof *t);
-    t->geometry = (unsigned)strtoul(id, &end, 10);
-    if (*end++ != '.' || t->geometry >= GEOMETRIES) return false;
-    t->seed = strtoull(end, &end, 10);
-    for (; *end == '-' && t->losses < LOSSES; t->losses++) {
-        t->loss[t->losses].operation = strtoull(end + 1, &end, 10);
-        if (*end++ != '.') return false;
-        t->loss[t->losses].outcome = (fb_cut)strtoul(end, &end, 10);
-    }
-    t->tell = true;
-    return *end == 0;
 }
 
 /* ---- what else can go wrong ---- */
@@ -487,7 +434,7 @@ int main(int argc, char **argv) {
         every((unsigned)strtoul(more, NULL, 10), !strcmp(what, "every"));
     } else if (!strcmp(what, "sampled") && argc == 6) {
         sampled((unsigned)strtoul(more, NULL, 10), (uint32_t)strtoul(argv[5], NULL, 10));
-    } else if (!strcmp(what, "replay") && parse(more, &t)) {
+    } else if (!strcmp(what, "replay") && parse_trial(more, GEOMETRIES, &t)) {
         try_it(&t);
         printf("passed\n");
     } else if (!strcmp(what, "scenarios")) {

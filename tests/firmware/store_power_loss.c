@@ -11,13 +11,8 @@
  *
  * The application saves steps 1, 2, ... of a run, now and then aborting one or asking for too much. After each loss it
  * opens the store, checks that it finds what it was promised, byte for byte, and goes on from there to the end. */
-#include "fb_flash_sim.h"
+#include "power_loss.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#define LOSSES 4
 #define OWNER 0xc0ffee11u
 
 typedef struct geometry {
@@ -52,48 +47,15 @@ static const geometry geometries[] = {
 };
 #define GEOMETRIES ((unsigned)(sizeof geometries / sizeof *geometries))
 
-typedef struct loss {
-    uint64_t operation; /* after power on */
-    fb_cut outcome;
-} loss;
-
 /* Operations counted when calls of the store began and ended. */
 typedef struct boundaries {
     uint64_t at[128];
     unsigned count;
 } boundaries;
 
-typedef struct trial {
-    unsigned geometry;
-    uint64_t seed;
-    unsigned losses;
-    loss loss[LOSSES];
-    bool tell;
-    boundaries *boundaries; /* NULL: not asked for */
-} trial;
+static boundaries *noted; /* NULL: not asked for */
 
 static uint8_t content[131072], readback[131072];
-
-static void name_trial(const trial *t, char *name, size_t size) {
-    int n = snprintf(name, size, "%u.%llu", t->geometry, (unsigned long long)t->seed);
-    for (unsigned i = 0; i < t->losses; i++)
-        n += snprintf(name + n, size - (size_t)n, "-%llu.%d", (unsigned long long)t->loss[i].operation,
-                      (int)t->loss[i].outcome);
-}
-
-static void fail(const trial *t, const char *what, unsigned a, unsigned b) {
-    char name[160];
-    name_trial(t, name, sizeof name);
-    printf("FAILED %s: %s (%u, %u)\n", name, what, a, b);
-    exit(1);
-}
-
-static uint32_t random_of(uint32_t a, uint32_t b) {
-    uint32_t x = a * 2654435761u ^ b * 2246822519u ^ 0x9e3779b9u;
-    x = (x ^ x >> 15) * 2246822519u;
-    x = (x ^ x >> 13) * 3266489917u;
-    return x ^ x >> 16;
-}
 
 static uint32_t length_of(const fb_store *store, const geometry *g, uint32_t step) {
     uint32_t length = g->lengths[step % 4];
@@ -136,11 +98,11 @@ typedef struct run {
     uint32_t committing; /* the step whose commit was called, 0: none */
 } run;
 
-static void note(const trial *t, const fb_flash_sim *sim) {
+static void note(const fb_flash_sim *sim) {
     fb_flash_counts counts;
-    if (!t->boundaries || t->boundaries->count == 128) return;
+    if (!noted || noted->count == 128) return;
     fb_flash_sim_counts(sim, &counts);
-    t->boundaries->at[t->boundaries->count++] = counts.operations;
+    noted->at[noted->count++] = counts.operations;
 }
 
 /* Save one step. False if power failed. */
@@ -163,9 +125,9 @@ static bool save_step(const trial *t, fb_flash_sim *sim, fb_store *store, uint32
         if (status != FB_OK) return false;
         fb_store_abort(store);
     }
-    note(t, sim);
+    note(sim);
     if (fb_store_begin(store, length, step, OWNER) != FB_OK) return false;
-    note(t, sim);
+    note(sim);
     if (fb_store_begin(store, length, step, OWNER) != FB_ERR_ORDER) fail(t, "began twice", step, 0);
     for (unsigned i = 0; at < length; i++, at += chunk) {
         chunk = step % 2 ? length : 1 + random_of(step, i) % (i % 5 ? 40 : 700);
@@ -176,7 +138,7 @@ static bool save_step(const trial *t, fb_flash_sim *sim, fb_store *store, uint32
         data = content_of(step, length);
     }
     if (fb_store_write(store, data, 1) != FB_ERR_ARGUMENT) fail(t, "took more than begun", step, 0);
-    note(t, sim);
+    note(sim);
     r->committing = step;
     if (fb_store_commit(store) != FB_OK) return false;
     r->promised = step;
@@ -281,9 +243,11 @@ static void every(unsigned geometry, uint64_t most) {
         unsigned seeds;
     } outcomes[] = {{FB_CUT_NOTHING, 1}, {FB_CUT_DONE, 1}, {FB_CUT_SOME, 2}, {FB_CUT_WEAK, 3}, {FB_CUT_UNREADABLE, 1}};
     boundaries b = {{0}, 0};
-    trial t = {geometry, 1, 0, {{0, 0}}, false, &b};
-    uint64_t operations = try_it(&t), cases = 0, cuts = 0;
-    t.boundaries = NULL;
+    trial t = {geometry, 1, 0, {{0, 0}}, false};
+    uint64_t operations, cases = 0, cuts = 0;
+    noted = &b;
+    operations = try_it(&t);
+    noted = NULL;
     t.losses = 1;
     for (uint64_t i = 0; i < operations; i++) {
         if (operations > most && !worth_a_cut(&b, i, operations)) continue;
@@ -301,7 +265,7 @@ static void every(unsigned geometry, uint64_t most) {
 
 /* Weak cells, then a second loss while the restarted store settles them. */
 static void settling(unsigned geometry) {
-    trial t = {geometry, 1, 0, {{0, 0}}, false, NULL};
+    trial t = {geometry, 1, 0, {{0, 0}}, false};
     uint64_t operations = try_it(&t), cases = 0;
     t.losses = 2;
     t.loss[0].outcome = FB_CUT_WEAK;
@@ -319,11 +283,11 @@ static void sampled(unsigned count, uint32_t seed, unsigned losses) {
     uint64_t operations[GEOMETRIES];
     uint32_t drawn = 0, again = 0;
     for (unsigned g = 0; g < GEOMETRIES; g++) {
-        trial whole = {g, 1, 0, {{0, 0}}, false, NULL};
+        trial whole = {g, 1, 0, {{0, 0}}, false};
         operations[g] = try_it(&whole);
     }
     for (unsigned i = 0; i < count; i++) {
-        trial t = {0, random_of(seed, drawn++), losses, {{0, 0}}, false, NULL};
+        trial t = {0, random_of(seed, drawn++), losses, {{0, 0}}, false};
         /* The large geometries are slow: one case in 64. */
         t.geometry = random_of(seed, drawn++) % (i % 64 ? GEOMETRIES - 3 : GEOMETRIES);
         for (unsigned k = 0; k < losses; k++) {
@@ -336,21 +300,6 @@ static void sampled(unsigned count, uint32_t seed, unsigned losses) {
         try_it(&t);
     }
     printf("%u cases of %u losses, %u soon after power returned\n", count, losses, again);
-}
-
-static bool parse(const char *id, trial *t) {
-    char *end;
-    memset(t, 0, sizeof *t);
-    t->geometry = (unsigned)strtoul(id, &end, 10);
-    if (*end++ != '.' || t->geometry >= GEOMETRIES) return false;
-    t->seed = strtoull(end, &end, 10);
-    for (; *end == '-' && t->losses < LOSSES; t->losses++) {
-        t->loss[t->losses].operation = strtoull(end + 1, &end, 10);
-        if (*end++ != '.') return false;
-        t->loss[t->losses].outcome = (fb_cut)strtoul(end, &end, 10);
-    }
-    t->tell = true;
-    return *end == 0;
 }
 
 int main(int argc, char **argv) {
@@ -368,7 +317,7 @@ int main(int argc, char **argv) {
         unsigned losses = argc > 4 ? (unsigned)strtoul(argv[4], NULL, 10) : 2;
         sampled((unsigned)strtoul(argv[2], NULL, 10), (uint32_t)strtoul(argv[3], NULL, 10),
                 losses < LOSSES ? losses : LOSSES);
-    } else if (!strcmp(what, "replay") && argc == 3 && parse(argv[2], &t)) {
+    } else if (!strcmp(what, "replay") && argc == 3 && parse_trial(argv[2], GEOMETRIES, &t)) {
         try_it(&t);
         printf("passed\n");
     } else {

@@ -302,6 +302,8 @@ def test_a_damaged_model_is_not_built_in(folder: Path, tmp_path: Path) -> None:
         (("base = 0x3_0000", "base = 0x2_0000"), "overlaps"),
         (("page = 1024", "page = 1000"), "power of two"),
         (("unit = 4", "unit = 3"), "unit"),
+        (("reprogram = true", ""), "reprogram"),
+        (("reprogram = true", "reprogram = 2"), "true or false"),
         (('kind = "flash"', 'kind = "tape"'), "tape"),
         (("stack = 1536", ""), "stack"),
         (("stack = 1536", "stack = 99999"), "memory.stack"),

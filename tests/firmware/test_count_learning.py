@@ -57,7 +57,7 @@ def test_what_a_program_says_when_it_fails_is_passed_on() -> None:
 
 def test_new_counts_replace_those_of_the_same_core_and_net() -> None:
     def counted(core: str, net: str, stack: int) -> learn.CoreCount:
-        return learn.CoreCount(core, net, net, 1, 1, 1, 1, 1, stack)
+        return learn.CoreCount(core, net, "sr", net, 1, 1, 1, 1, 1, stack)
 
     first = learn.merge({}, [counted("M0", "a", 1), counted("M4", "a", 1)], "c", "x")
     second = learn.merge(first, [counted("M4", "a", 2), counted("M4", "b", 3)], "c", "y")

@@ -84,10 +84,10 @@ def step(target: DeviceTarget, x: np.ndarray, y: np.ndarray, rate: float) -> int
 
 NETS = {"microbit": "small", "hifive1": "small", "netduinoplus2": "digits", "mps2-an385": "digits"}
 RAM = {
-    "microbit": 8_984,
-    "hifive1": 8_984,
-    "netduinoplus2": 26_520,
-    "mps2-an385": 26_520,
+    "microbit": 8_800,
+    "hifive1": 8_800,
+    "netduinoplus2": 26_336,
+    "mps2-an385": 26_336,
 }  # least, with input and output
 
 

@@ -151,7 +151,7 @@ def learn(target: DeviceTarget) -> tuple[bytes, bytes]:
 def test_the_application_cut_off_while_saving_goes_on_after_its_start(tmp_path: Path) -> None:
     """Through the protocol, as a host sees it; the device goes on by itself before it is asked anything."""
     program, expected = build_app(tiny_image()), learned()
-    cuts, losses = iter(range(10_000) if LONG else range(0, 10_000, 97)), 0
+    cuts, losses = iter(range(10_000) if LONG else range(0, 10_000, 83)), 0
     for cut in cuts:
         flash = tmp_path / f"flash{cut}"
         with HostApp(program, flash, cut) as app:

@@ -16,10 +16,11 @@ from flipbit.runtime import finetune
 from flipbit.runtime.cli import main
 from flipbit.runtime.drift import DRIFTS, SEVERITIES, apply_drift
 from flipbit.runtime.errors import ArgumentError
-from flipbit.runtime.finetune import METHODS, Job, Samples, load_samples, tune, write_atomically
+from flipbit.runtime.finetune import METHODS, Job, Samples, load_samples, tune, tune_on_board, write_atomically
 from flipbit.runtime.image import read_image
 from flipbit.runtime.learner import Learner
 from flipbit.runtime.model import Model
+from flipbit.runtime.target import PowerLost
 
 
 @pytest.fixture
@@ -92,7 +93,8 @@ def test_rates_fall_in_a_line() -> None:
 def test_compare_shows_the_methods_side_by_side(files: Path, capsys: pytest.CaptureFixture) -> None:
     assert main(arguments(files, "--compare")) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines[2:]] == ["none", "bias", "sr", "buffer"]
+    assert [line.split()[0] for line in lines[2:6]] == ["none", "bias", "sr", "buffer"]
+    assert "BC offline" in lines[-1] and "--bc" in lines[-1]  # what is left out, and why
     assert not (files / "net-tuned.fbit").exists()
 
 
@@ -171,6 +173,42 @@ def test_a_run_stopped_anywhere_goes_on_to_the_same_bits(files: Path, monkeypatc
         assert [p.name for p in folder.iterdir()] == ["tuning.ckpt"]
 
 
+class Restarting(Learner):
+    """A board that restarts while its image is read, as many times as it is told, and goes on from its last save."""
+
+    seconds = None
+
+    def __init__(self, restarts: set[int], saves: bool):
+        super().__init__(small_image(), Job("sr").config)
+        self.restarts, self.saves, self.reads = restarts, saves, 0
+
+    @property
+    def image(self) -> bytes:
+        self.reads += 1
+        if self.reads in self.restarts:
+            saved = (super().image, super().state) if self.saves else (small_image(), None)
+            Learner.__init__(self, saved[0], self.config, state=saved[1])
+            raise PowerLost
+        return super().image
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("saves", [True, False])
+@pytest.mark.parametrize("restarts", [{1}, {3}, {4}, {2, 3, 5}, {1, 2, 3, 4, 5, 6, 7, 8}])
+def test_a_board_that_restarts_while_it_is_read_ends_with_the_same_bits(
+    files: Path, restarts: set, saves: bool
+) -> None:
+    samples, job = some_samples(files), Job("sr", steps=3, rate_bits=0.05)
+    whole = Learner(small_image(), job.config)
+    for rate in job.rates.bits:
+        whole.step(samples.x, samples.y, rate)
+    rows, image = tune_on_board(Restarting(restarts, saves), samples, job)
+    assert image == whole.image != small_image()
+    assert [row.step for row in rows] == sorted({row.step for row in rows})
+
+
 def test_a_checkpoint_of_another_run_is_refused(files: Path) -> None:
     samples, folder = some_samples(files), files / "c"
     tune(small_image(), samples, "nrf52840-dk", Job(steps=1), checkpoint=folder)
@@ -211,6 +249,7 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pyte
         (("--data", "nowhere"), "no such file"),
         (("--arena", "100"), "the arena needs"),
         (("-o", "/nowhere/x.fbit"), "no such folder"),
+        (("--bc", "model.h5"), "--compare"),
     ],
 )
 def test_bad_input_is_explained_and_ends_with_2(files: Path, capsys: pytest.CaptureFixture, more, says) -> None:

@@ -17,7 +17,7 @@ from small_nets import small_image
 from flipbit.runtime.boards import board_names, load_profile
 from flipbit.runtime.errors import ArgumentError
 from flipbit.runtime.learner import Learner, LearnerConfig
-from flipbit.runtime.power import COUNTS, Figure, _counts, device_names, learning_cost, load_device
+from flipbit.runtime.power import COUNTS, DEVICES, Figure, _counts, device_names, learning_cost, load_device
 from flipbit.runtime.supply import (
     TRACES,
     Battery,
@@ -44,10 +44,20 @@ def test_every_figure_of_a_profile_says_where_it_comes_from(name: str) -> None:
     assert (device.ram, device.clock_hz) == (board["memory"]["ram"]["size"], board["clock_hz"])
     for section, figures in device.figures.items():
         for key, figure in figures.items():
-            sourced = figure.estimate or any(mark in figure.source for mark in ("[", "board:", "no flash"))
+            sourced = figure.estimate or any(figure.source.startswith(mark) for mark in ("[", "no flash"))
             assert sourced, f"{section}.{key}: {figure.source}"
     assert device.active_watts > device.sleep_watts > 0
     assert device.figure("voltage", "brown_out") < device.volts
+
+
+@pytest.mark.parametrize("name", device_names())
+def test_figures_that_are_no_estimates_are_of_documents_that_were_read(name: str) -> None:
+    lines = (DEVICES / f"{name}.toml").read_text(encoding="utf-8").splitlines()
+    read = " ".join(line for line in lines if line.startswith("# Read:"))
+    for figures in load_device(name).figures.values():
+        for figure in figures.values():
+            if figure.source.startswith("["):
+                assert figure.source[: figure.source.index("]") + 1] in read, figure.source
 
 
 def test_the_boards_of_the_firmware_that_exist_can_be_simulated() -> None:
@@ -92,7 +102,7 @@ def test_counted_passes_take_every_filter_once_and_less_memory_takes_more_work(c
             assert after["high_op"] <= before["low_op"]
             assert after["first_filter"] in (0, before["end_filter"])
         totals.append(sum(p["sample"] for p in passes))
-    assert totals == sorted(totals, reverse=True)
+    assert all(more <= 1.01 * less for less, more in itertools.pairwise(totals))  # kernels differ by a little
 
 
 def test_a_net_that_was_counted_costs_what_was_counted() -> None:
@@ -121,6 +131,20 @@ def test_work_is_known_by_shape_not_by_weights() -> None:
     assert Workload(small_image(0), SR).signature == Workload(small_image(1), SR).signature
     weights = 3 * 9 * 16 + 16 * 9 * 16 + 16 * 9 * 19 + 24 * 7
     assert Workload(small_image(), SR).weights == weights
+
+
+def test_each_method_has_counts_of_its_own() -> None:
+    biases = LearnerConfig(bits=False, bias=True)
+    every = [SR, biases, LearnerConfig(bias=True), LearnerConfig(buffer_bits=2, start=1), LearnerConfig(first_op=2)]
+    methods = [Workload(small_image(), config).method for config in every]
+    assert methods == ["sr", "bias", "sr+bias", "buffer", "sr of 2 to 65535"]
+    assert len({Workload(small_image(), config).signature for config in every}) == len(every)
+    assert Workload(small_image(), biases).weights == 16 + 16 + 19 + 6 + 7 + 5
+    for core in {count["core"] for count in _counts()}:
+        found = {c["method"]: c["runs"][0] for c in _counts() if (c["core"], c["model"]) == (core, "resnet8")}
+        assert set(found) == {"sr", "bias", "sr+bias", "buffer"}, f"resnet8 on {core}: firmware/count/learn.py --store"
+        ends = {name: sum(p["end"] for p in run["passes"] if p["phase"] == "update") for name, run in found.items()}
+        assert ends["bias"] < ends["sr"] < ends["sr+bias"] < ends["buffer"]
 
 
 # Supplies

@@ -69,7 +69,54 @@ def test_a_missing_data_set_is_named(folder: Path, capsys: pytest.CaptureFixture
     assert "nothing" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("wrong", [["--samples", "12"], ["--samples", "0"], ["--part", "2/2"], ["--part", "x"]])
+def test_a_study_of_batches_is_drawn(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib")
+    cells = [study.Cell("dim:2", "sr", s, 6, 1) for s in (1, 2)] + [study.small_batch("dim:2", 1, 2, f) for f in (0, 1)]
+    monkeypatch.setitem(study.STUDIES, "batch", lambda quick: iter(cells))
+    assert study.main(["batch", *arguments(folder)[1:], "--plot", str(folder / "p.png")]) == 0
+    assert (folder / "p.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_small_batches_see_as_many_samples_and_flip_as_many_bits() -> None:
+    big = study.Cell("blur:1", "sr", 1)
+    for batch in (10, 50, 200):
+        same_rate, same_flips = (study.small_batch("blur:1", 1, batch, f) for f in (False, True))
+        assert same_rate.batch * same_rate.steps == same_flips.batch * same_flips.steps == big.batch * big.steps
+        assert same_rate.job.rates.bits[0] == big.job.rates.bits[0]
+        assert sum(same_flips.job.rates.bits) == pytest.approx(sum(big.job.rates.bits), rel=0.06)
+
+
+def a_run(method: str, seed: int, drift: str, after: float) -> dict:
+    return {**study.asdict(study.Cell(drift, method, seed)), "clean": 0.8, "before": 0.4, "after": after, "flips": None}
+
+
+def test_the_summary_has_means_over_changes_with_the_spread_of_seeds() -> None:
+    runs = [a_run("bias", 1, "dim:2", 0.8), a_run("bias", 1, "blur:2", 0.6), a_run("bias", 2, "dim:2", 0.6),
+            a_run("bias", 2, "blur:2", 0.4), a_run("bias", 1, "blur:1", 0.1)]  # fmt: skip
+    head, _, row = study.summary(runs).splitlines()
+    assert head.split() == ["method", "batch", "rate", "dim:2", "blur:2", "mean"]
+    assert row.split("  ")[-1].strip() == "50 ± 35.4 %"  # of 75 and 25
+    assert "0.1" not in row
+
+
+def test_files_for_a_new_class_are_made(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    pytest.importorskip("sklearn")
+    assert study.main(["personalise", "--make", str(tmp_path / "no7")]) == 0
+    known, field = (np.load(tmp_path / "no7" / f"{name}.npz") for name in ("known", "field"))
+    assert 7 not in known["y_train"] and 7 not in known["y_test"] and len(known["x_train"]) == len(known["y_train"])
+    assert np.bincount(field["y"][:200]).tolist() == [20] * 10 and 7 in field["y"][200:]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ["--samples", "12"],
+        ["--samples", "0"],
+        ["--part", "2/2"],
+        ["--part", "x"],
+        ["--plot", "p.png"],
+    ],
+)
 def test_arguments_that_make_no_sense_are_one_line(
     folder: Path, capsys: pytest.CaptureFixture, wrong: list[str]
 ) -> None:

@@ -4,116 +4,144 @@
  *     sum[c][ky][kx] += Σ over output pixels p of  h[p] · (x[c][p · stride + (ky, kx) − pad] − zero point)
  *
  * Places outside the image hold the zero point and add nothing. As Σ h·(x − z) = Σ h·x − z · Σ h, the inner loops
- * multiply bytes. With room for it, x gets a border of zero points and h zeros between its pixels, so that both have
- * rows of the same length and a sum is one long dot product:
+ * multiply bytes. With room for it, x gets a border of zero points, and h gaps of zeros, so that both have rows of the
+ * same length and a sum is one long dot product. The border at the right of a row is also the one at the left of the
+ * next:
  *
- *     x  z z z z z z      h  . . . . 0 0     row of h = row of x with its border
- *        z . . . . z         . . . . 0 0
- *        z . . . . z
- *        z z z z z z      scratch: x, all channels | h, one filter
+ *     x  z z z z z      h  . . . . 0       scratch: h, two filters, packed | x, as many channels as there is room for
+ *        z . . . .         . . . . 0
+ *        z . . . .
+ *        z z z z z
+ *
+ * A stride of 2 takes x apart into planes of its even and odd rows and columns: in them, the pixels of a sum are
+ * neighbours again.
  */
 #include <string.h>
 
 #include "../fb_gradient.h"
-
-/* On x86 the compiler makes a version for AVX2 as well and the loader chooses. */
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__linux__)
-#define FB_CLONES __attribute__((target_clones("avx2", "default")))
-#else
-#define FB_CLONES
-#endif
-
-FB_CLONES static int32_t dot(const int8_t *a, const int8_t *b, int32_t n) {
-    int32_t sum = 0;
-    for (int32_t i = 0; i < n; i++) sum += a[i] * b[i];
-    return sum;
-}
-
-/* Three places of a kernel's row at once: h is loaded once. */
-FB_CLONES static void dot_3(const int8_t *h, const int8_t *x, int32_t n, int32_t *sums) {
-    int32_t a = 0, b = 0, c = 0;
-    for (int32_t i = 0; i < n; i++) {
-        a += h[i] * x[i];
-        b += h[i] * x[i + 1];
-        c += h[i] * x[i + 2];
-    }
-    sums[0] = a;
-    sums[1] = b;
-    sums[2] = c;
-}
-
-static int32_t dot_strided(const int8_t *h, const int8_t *x, int32_t n, int32_t stride) {
-    int32_t sum = 0;
-    if (stride == 1) return dot(h, x, n);
-    for (int32_t i = 0; i < n; i++) sum += h[i] * x[i * stride];
-    return sum;
-}
+#include "fb_grad_tile.h"
 
 static int32_t rounded(int32_t v, unsigned shift) { return shift ? ((v >> (shift - 1)) + 1) >> 1 : v; }
 
-/* Sizes with borders: of x, and of what h reaches. */
-typedef struct borders {
-    uint32_t width, height, length;
-} borders;
+/* x in scratch: channels of down · across planes, by the remainders of a pixel's place divided by the stride. */
+typedef struct layout {
+    uint32_t down, across;  /* planes that the kernel reaches */
+    uint32_t rows, columns; /* of a plane, with border */
+    uint32_t pitch;         /* from a row to the next */
+    uint32_t plane, channel;
+    uint32_t n;      /* length of a dot product */
+    uint32_t beside; /* bytes of scratch beside the channels: h, and behind x what is read and does not count */
+} layout;
 
-static borders borders_of(const fb_layer *layer) {
-    borders b;
-    b.width = (layer->out.width - 1u) * layer->stride_w + layer->kernel_w;
-    b.height = (layer->out.height - 1u) * layer->stride_h + layer->kernel_h;
-    b.length = (layer->out.height - 1u) * layer->stride_h * b.width + (layer->out.width - 1u) * layer->stride_w + 1;
-    return b;
+static uint32_t smaller(uint32_t a, uint32_t b) { return a < b ? a : b; }
+
+static layout layout_of(const fb_layer *layer) {
+    layout l;
+    uint32_t inside = (uint32_t)layer->pad_left + layer->in.width, shared = 0;
+    l.down = smaller(layer->stride_h, layer->kernel_h);
+    l.across = smaller(layer->stride_w, layer->kernel_w);
+    l.rows = layer->out.height + (layer->kernel_h - 1u) / layer->stride_h;
+    l.columns = layer->out.width + (layer->kernel_w - 1u) / layer->stride_w;
+    if (layer->stride_w == 1 && l.columns > inside) {
+        shared = smaller(smaller(layer->pad_left, l.columns - inside), layer->kernel_w - 1u);
+    }
+    l.pitch = l.columns - shared;
+    l.plane = fb_sum(fb_product(l.rows, l.pitch), shared);
+    l.channel = fb_product(fb_product(l.down, l.across), l.plane);
+    l.n = fb_sum(fb_product(layer->out.height - 1u, l.pitch), layer->out.width);
+    l.beside = UINT32_MAX;
+    if (l.n < 1u << 27) {
+        l.beside = fb_grad_length(l.n) - l.n;
+        l.n += l.beside;
+        l.beside += fb_grad_packed_size(l.n);
+    }
+    return l;
 }
 
 uint32_t fb_grad_weights_scratch(const fb_layer *layer) {
-    borders b = borders_of(layer);
-    uint32_t plane = fb_product(b.width, b.height);
-    return fb_sum(fb_aligned(fb_product(plane, layer->in.channels)), fb_aligned(b.length));
+    layout l = layout_of(layer);
+    return fb_aligned(fb_sum(l.beside, fb_product(l.channel, layer->in.channels)));
 }
 
-static void with_border(const fb_layer *layer, const borders *b, const int8_t *in, int8_t *x) {
-    int32_t right = layer->in.width, from = layer->pad_left, row, y;
-    memset(x, layer->in.zero_point, (size_t)b->width * b->height * layer->in.channels);
-    if (right > (int32_t)b->width - from) right = (int32_t)b->width - from;
-    for (uint32_t c = 0; c < layer->in.channels; c++, in += (size_t)layer->in.height * layer->in.width) {
-        for (y = 0; y < layer->in.height; y++) {
-            row = y + layer->pad_top;
-            if (row >= (int32_t)b->height || right <= 0) break;
-            memcpy(x + (size_t)row * b->width + from, in + (size_t)y * layer->in.width, (size_t)right);
-        }
-        x += (size_t)b->width * b->height;
+/* Channels that fit into `room` bytes. */
+static uint32_t channels_in(const fb_layer *layer, const layout *l, uint32_t room) {
+    return l->beside > room || l->channel == 0 ? 0 : smaller((room - l->beside) / l->channel, layer->in.channels);
+}
+
+/* Every `stride`-th value of a row, from the first that falls into the plane `rest`. */
+static void copy_strided(const fb_layer *layer, const layout *l, const int8_t *row, uint32_t rest, int8_t *to) {
+    uint32_t stride = layer->stride_w, left = layer->pad_left;
+    uint32_t column = left > rest ? (left - rest + stride - 1) / stride : 0;
+    for (uint32_t i = column * stride + rest - left; i < layer->in.width && column < l->columns; i += stride) {
+        to[column++] = row[i];
     }
 }
 
-static int32_t spread_out(const fb_layer *layer, const borders *b, const int8_t *h, int8_t *to) {
-    int32_t all = 0;
-    memset(to, 0, b->length);
-    for (uint32_t y = 0; y < layer->out.height; y++) {
-        int8_t *row = to + (size_t)y * layer->stride_h * b->width;
-        for (uint32_t x = 0; x < layer->out.width; x++, row += layer->stride_w) {
-            *row = *h++;
-            all += *row;
-        }
-    }
-    return all;
-}
-
-static void one_filter(const fb_layer *layer, const borders *b, const int8_t *h, int32_t all, const int8_t *x,
-                       unsigned shift, int32_t *sums) {
-    int32_t zeros = layer->in.zero_point * all, n = (int32_t)b->length, found[3];
-    for (uint32_t c = 0; c < layer->in.channels; c++, x += (size_t)b->width * b->height) {
-        for (uint32_t ky = 0; ky < layer->kernel_h; ky++) {
-            const int8_t *row = x + ky * b->width;
-            uint32_t kx = 0;
-            for (; kx + 3 <= layer->kernel_w; kx += 3, sums += 3) {
-                dot_3(h, row + kx, n, found);
-                for (unsigned i = 0; i < 3; i++) sums[i] += rounded(found[i] - zeros, shift);
+static void with_border(const fb_layer *layer, const layout *l, const int8_t *in, uint32_t channels, int8_t *x) {
+    memset(x, layer->in.zero_point, (size_t)l->channel * channels + l->beside - fb_grad_packed_size(l->n));
+    for (; channels > 0; channels--, x += l->channel) {
+        for (uint32_t y = 0; y < layer->in.height; y++, in += layer->in.width) {
+            uint32_t row = (y + layer->pad_top) / layer->stride_h, rest = (y + layer->pad_top) % layer->stride_h;
+            int8_t *to = x + rest * l->across * l->plane + row * l->pitch;
+            if (rest >= l->down || row >= l->rows) continue;
+            if (layer->stride_w == 1) {
+                uint32_t left = layer->pad_left;
+                if (left < l->columns) memcpy(to + left, in, smaller(layer->in.width, l->columns - left));
+                continue;
             }
-            for (; kx < layer->kernel_w; kx++) *sums++ += rounded(dot(h, row + kx, n) - zeros, shift);
+            for (rest = 0; rest < l->across; rest++, to += l->plane) copy_strided(layer, l, in, rest, to);
         }
     }
 }
 
-/* Without scratch: row by row, only where the kernel is inside the image. */
+/* Where the inputs of place k along a side of the kernel begin, when planes and pixels are so far apart. */
+static uint32_t place_of(uint32_t k, uint32_t stride, uint32_t plane, uint32_t pixel) {
+    return stride == 1 ? k * pixel : k % stride * plane + k / stride * pixel;
+}
+
+/* One group of filters, whose gradients are packed, with the channels that lie in x. `zeros` are the zero point times
+ * the sums of the filters' gradients. */
+static void filters_with(const fb_layer *layer, const layout *l, const void *packed, const int32_t *zeros,
+                         const int8_t *x, uint32_t channels, unsigned shift, int32_t *sums, uint32_t stride,
+                         uint32_t filters) {
+    uint32_t width = layer->kernel_w, across = layer->stride_w, pixel = 1;
+    int32_t found[FB_GRAD_FILTERS][FB_GRAD_STREAMS];
+    if (layer->kernel_h == 1 && width == 1) { /* channels take the place of a row's pixels */
+        width = channels;
+        across = channels = 1;
+        pixel = l->channel;
+    }
+    for (; channels > 0; channels--, x += l->channel) {
+        for (uint32_t ky = 0; ky < layer->kernel_h; ky++) {
+            const int8_t *row = x + place_of(ky, layer->stride_h, l->across * l->plane, l->pitch);
+            for (uint32_t kx = 0, take; kx < width; kx += take, sums += take) {
+                uint32_t first = place_of(kx, across, l->plane, pixel), second = first, third = first;
+                take = smaller(width - kx, FB_GRAD_STREAMS);
+                if (take > 1) second = place_of(kx + 1, across, l->plane, pixel);
+                if (take > 2) third = place_of(kx + 2, across, l->plane, pixel);
+                fb_grad_tile(row + first, (int32_t)(second - first), (int32_t)(third - first), packed, l->n, found);
+                for (uint32_t f = 0; f < filters; f++) {
+                    int32_t *to = sums + f * stride, *of = found[f];
+                    for (uint32_t i = 0; i < take; i++) to[i] += rounded(of[i] - zeros[f], shift);
+                }
+            }
+        }
+    }
+}
+
+/* Layers whose sums have one pixel and no border: dense ones. */
+static void of_one_pixel(const fb_layer *layer, int32_t h, const int8_t *in, unsigned shift, int32_t *sums) {
+    int32_t z = layer->in.zero_point;
+    for (uint32_t c = 0; c < layer->in.channels; c++) sums[c] += rounded(h * (in[c] - z), shift);
+}
+
+/* Without scratch: row by row, only where the kernel is inside the image. The twin of the above. */
+
+static int32_t dot_strided(const int8_t *h, const int8_t *x, int32_t n, int32_t stride) {
+    int32_t sum = 0;
+    for (int32_t i = 0; i < n; i++) sum += h[i] * x[i * stride];
+    return sum;
+}
 
 /* Output places 0 … count − 1 whose input place · stride + offset lies within 0 … size − 1. */
 static void valid(int32_t offset, int32_t stride, int32_t size, int32_t count, int32_t *from, int32_t *to) {
@@ -142,23 +170,40 @@ static void one_tap(const fb_layer *layer, const int8_t *h, const int8_t *in, in
     }
 }
 
+static void plainly(const fb_layer *layer, const int8_t *h, const int8_t *in, unsigned shift, int32_t *sums) {
+    for (int32_t ky = 0; ky < layer->kernel_h; ky++) {
+        for (int32_t kx = 0; kx < layer->kernel_w; kx++) one_tap(layer, h, in, ky, kx, shift, sums++);
+    }
+}
+
 void fb_grad_weights(const fb_layer *layer, const int8_t *h, const int8_t *in, unsigned shift, int32_t *sums,
                      uint32_t stride, uint32_t filters, void *scratch, uint32_t room) {
-    borders b = borders_of(layer);
-    uint32_t plane = (uint32_t)layer->out.height * layer->out.width;
-    int8_t *x = scratch, *spread = x + fb_aligned(fb_product(fb_product(b.width, b.height), layer->in.channels));
-    bool fits = fb_grad_weights_scratch(layer) <= room;
-    if (fits) with_border(layer, &b, in, x);
-    for (uint32_t o = 0; o < filters; o++, h += plane, sums += stride) {
-        if (fits) {
-            int32_t all = spread_out(layer, &b, h, spread);
-            one_filter(layer, &b, spread, all, x, shift, sums);
-            continue;
-        }
-        for (int32_t ky = 0; ky < layer->kernel_h; ky++) {
-            for (int32_t kx = 0; kx < layer->kernel_w; kx++) {
-                one_tap(layer, h, in, ky, kx, shift, sums + ky * layer->kernel_w + kx);
+    layout l = layout_of(layer);
+    uint32_t plane = (uint32_t)layer->out.height * layer->out.width, most = channels_in(layer, &l, room), taken, o;
+    int32_t zeros[FB_GRAD_FILTERS];
+    int8_t *x;
+    if (layer->inputs == layer->in.size && plane == 1 && layer->kernel_h == 1 && layer->kernel_w == 1) {
+        for (o = 0; o < filters; o++) of_one_pixel(layer, h[o], in, shift, sums + (size_t)o * stride);
+        return;
+    }
+    if (most == 0) {
+        for (o = 0; o < filters; o++) plainly(layer, h + (size_t)o * plane, in, shift, sums + (size_t)o * stride);
+        return;
+    }
+    x = (int8_t *)scratch + fb_grad_packed_size(l.n);
+    for (uint32_t c = 0; c < layer->in.channels; c += taken) {
+        taken = smaller(most, layer->in.channels - c);
+        with_border(layer, &l, in + (size_t)c * layer->in.height * layer->in.width, taken, x);
+        for (o = 0; o < filters; o += FB_GRAD_FILTERS) {
+            uint32_t some = smaller(FB_GRAD_FILTERS, filters - o), f;
+            memset(scratch, 0, fb_grad_packed_size(l.n));
+            for (f = 0; f < some; f++) {
+                const int8_t *gradient = h + (size_t)(o + f) * plane;
+                zeros[f] = layer->in.zero_point *
+                           fb_grad_pack(gradient, layer->out.height, layer->out.width, l.pitch, f, l.n, scratch);
             }
+            filters_with(layer, &l, scratch, zeros, x, taken, shift,
+                         sums + (size_t)o * stride + (size_t)c * layer->kernel_h * layer->kernel_w, stride, some);
         }
     }
 }
