@@ -209,26 +209,34 @@ def _counts() -> list[dict[str, Any]]:
 def learning_cost(device: Device, work: Workload, arena: int) -> LearningCost:
     """What a step costs on a device with ``arena`` bytes.
 
-    A net that was counted costs what it was counted to, in the largest counted arena that is not larger than this one:
-    more RAM would not make it slower. Other nets are scaled from a counted one by multiply-accumulates, with the number
-    of passes that the C core plans; ``source`` then says "estimate".
+    A net and method that were counted cost what they were counted to, in the largest counted arena that is not larger
+    than this one: more RAM would not make it slower. Others are scaled by multiply-accumulates from a counted net with
+    the most similar method, with the number of passes that the C core plans; ``source`` then says "estimate".
     """
     found = [c for c in _counts() if c["core"] == device.counts]
     if not found:
         raise BoardError(f"{COUNTS} has no counts for {device.counts}: make them with firmware/count/learn.py --store")
-    plain = work.config.bits and not work.config.bias and not work.config.buffer_bits  # what is counted
     for count in found:
         runs = [run for run in count["runs"] if run["arena"] <= arena]
-        if count["signature"] == work.signature and plain and runs:
+        if count["signature"] == work.signature and runs:
             run = max(runs, key=lambda one: one["arena"])
-            source = f"counted: {count['model']} on {count['core']}, arena {run['arena']:,}"
+            source = f"counted: {count['model']} on {count['core']}, {count['method']}, arena {run['arena']:,}"
             return _cost(device, count, run, source)
-    like = min(found, key=lambda c: (c["signature"] != work.signature, abs(c["macs"] - work.macs)))
+    like = min(found, key=lambda c: (_unlike(c["method"], work.method), abs(c["macs"] - work.macs)))
     share = arena / work.arena_fast
     runs = sorted(like["runs"], key=lambda one: abs(one["arena"] / like["arena_fast"] - share))
-    source = f"estimate: scaled by multiply-accumulates from {like['model']} on {like['core']}, {runs[0]['arena']:,}"
+    source = (
+        f"estimate: scaled by multiply-accumulates from {like['model']} on {like['core']}, {like['method']}, "
+        f"{runs[0]['arena']:,}"
+    )
     scales = work.macs / like["macs"], max(1, work.weights) / like["weights"]
     return _cost(device, like, runs[0], source, *scales).in_passes(work.passes(arena))
+
+
+def _unlike(counted: str, method: str) -> tuple[bool, int]:
+    """How two methods of :attr:`Workload.method` differ: first whether weights learn, which takes most of the work."""
+    a, b = (set(name.split(" of ")[0].split("+")) for name in (counted, method))
+    return (a == {"bias"}) != (b == {"bias"}), len(a ^ b)
 
 
 def _cost(

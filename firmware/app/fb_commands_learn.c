@@ -3,8 +3,9 @@
 
 #include "fb_app.h"
 
-/* What runs deepest is a sample of training: a bound of 1.8 KB by the compiler's call graph (firmware/fuzz/
- * stack_depth.py), and the application below it. A board that keeps a smaller stack gives the rest from its arena. */
+/* What runs deepest is a sample of training, or planning a pass: 1.6 KB at most by the compiler's call graph
+ * (firmware/fuzz/stack_depth.py), and the application below it. A board that keeps a smaller stack gives the rest from
+ * its arena. */
 #define STACK 2048u
 
 /* Where RAM for learning begins, behind input and output, and how much there is. */

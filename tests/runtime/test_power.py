@@ -93,7 +93,7 @@ def test_counts_hold_the_nets_and_cores_that_the_profiles_name() -> None:
         assert count["command"].startswith("python firmware/count/learn.py") and count["commit"]
 
 
-@pytest.mark.parametrize("count", _counts(), ids=lambda count: f"{count['core']}-{count['model']}")
+@pytest.mark.parametrize("count", _counts(), ids=lambda count: f"{count['core']}-{count['model']}-{count['method']}")
 def test_counted_passes_take_every_filter_once_and_less_memory_takes_more_work(count: dict) -> None:
     totals = []
     for run in sorted(count["runs"], key=lambda one: one["arena"]):
@@ -125,6 +125,22 @@ def test_another_net_is_scaled_by_its_work_and_says_so() -> None:
     assert "estimate: scaled" in fast.source
     assert len(fast.sweep) == 1 < len(lean.sweep) == work.passes(small)
     assert lean.sample > fast.sample > work.macs  # an operation or more for each multiply-accumulate
+
+
+@pytest.mark.parametrize(
+    ("config", "method"),
+    [
+        (LearnerConfig(bits=False, bias=True), "bias"),
+        (LearnerConfig(bits=False, bias=True, first_op=2), "bias"),
+        (LearnerConfig(bias=True), "sr+bias"),
+        (LearnerConfig(buffer_bits=2, start=1), "buffer"),
+        (LearnerConfig(buffer_bits=2, start=1, bias=True), "buffer"),
+        (LearnerConfig(first_op=2), "sr"),
+    ],
+)
+def test_another_net_is_scaled_from_the_most_similar_method(config: LearnerConfig, method: str) -> None:
+    work = Workload(small_image(), config)
+    assert f" on M4, {method}, " in learning_cost(load_device("nucleo-l4r5zi"), work, work.arena_fast).source
 
 
 def test_work_is_known_by_shape_not_by_weights() -> None:
