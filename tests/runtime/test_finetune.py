@@ -99,7 +99,7 @@ def test_compare_shows_the_methods_side_by_side(files: Path, capsys: pytest.Capt
 
 
 def test_a_battery_that_ends_leaves_a_good_image_and_says_why(files: Path, capsys: pytest.CaptureFixture) -> None:
-    assert main(arguments(files, "--supply", "battery:0.006")) == 0
+    assert main(arguments(files, "--supply", "battery:0.0045")) == 0
     assert "ended early" in capsys.readouterr().out
     read_image((files / "net-tuned.fbit").read_bytes())
 
