@@ -99,14 +99,13 @@ static void require_same(const task *t, const run *a, const run *b) {
 }
 
 static uint32_t forge(const task *t, uint8_t *state) {
-    uint32_t crc, changed = 0;
+    uint32_t crc, before = fb_crc32(0, state + 4, t->state_size - 4);
     for (unsigned i = 0; i < t->script[FORGERIES] % 7u; i++) {
         const uint8_t *p = t->script + FORGED + 4 * (size_t)i;
         uint8_t *at = state + 4 + fb_u16(p) % (t->state_size - 4), old = *at;
         *at = (uint8_t)(p[2] % 3 == 0 ? p[3] : p[2] % 3 == 1 ? old ^ p[3] : old + p[3]);
-        changed |= *at ^ old;
     }
-    if (t->script[TRAINED] & 4) return changed;
+    if (t->script[TRAINED] & 4) return fb_crc32(0, state + 4, t->state_size - 4) != before; /* or changed back */
     crc = fb_crc32(0, state + 8, t->state_size - 8);
     memcpy(state + 4, &crc, 4);
     return 0;
