@@ -131,25 +131,32 @@ static entry entry_at(const fb_store *store, uint32_t at, const uint32_t words[W
     return e;
 }
 
-/* Find the record, committed or not, whose sequence number is the highest up to `bound`. Two of one number can be there
- * only if one is in a slot whose erase was cut off, and it is not committed. */
-static bool find(const fb_store *store, uint32_t bound, entry *found) {
+/* Whether a is found before b: the highest sequence number comes first. Two of one number can be there only if one is in
+ * a slot whose erase was cut off, and it is not committed; on a flash that something else wrote, any two. */
+static bool precedes(const entry *a, const entry *b) {
+    if (a->record.sequence != b->record.sequence) return a->record.sequence > b->record.sequence;
+    if (a->committed != b->committed) return a->committed;
+    return a->mark < b->mark;
+}
+
+/* Make of e the record, committed or not, that is found next after it. */
+static bool next(const fb_store *store, entry *e) {
     uint32_t words[WORDS];
-    memset(found, 0, sizeof *found);
+    entry found;
+    memset(&found, 0, sizeof found);
     for (uint32_t slot = 0; slot < store->flash->slots; slot++) {
         uint32_t at = slot * store->slot_size + padded(store, HEADER);
         uint32_t end = (slot + 1) * store->slot_size;
         if (!get_slot(store, slot, words)) continue;
         while (end - at >= overhead(store) && holds(store, at, NULL, 0, store->step) &&
                get_header(store, at + store->step, RECORD_MAGIC, words) && words[2] <= end - at - overhead(store)) {
-            entry e = entry_at(store, at, words);
-            if (words[1] <= bound && (words[1] > found->record.sequence ||
-                                      (words[1] == found->record.sequence && e.committed && !found->committed)))
-                *found = e;
-            at = e.end;
+            entry other = entry_at(store, at, words);
+            if (precedes(e, &other) && precedes(&other, &found)) found = other;
+            at = other.end;
         }
     }
-    return found->record.sequence != 0;
+    *e = found;
+    return e->record.sequence != 0;
 }
 
 static bool intact(const fb_store *store, const entry *e) {
@@ -168,7 +175,8 @@ static bool intact(const fb_store *store, const entry *e) {
 static uint32_t head_at(const fb_store *store, uint32_t end) { return end % store->slot_size ? end : 0; }
 
 fb_status fb_store_open(fb_store *store, const fb_flash *flash) {
-    entry e;
+    entry e = {.record.sequence = UINT32_MAX, .committed = true}; /* before any */
+    bool first = true;
     if (!store || !flash || !flash->read || !flash->program || !flash->erase) return FB_ERR_ARGUMENT;
     memset(store, 0, sizeof *store);
     store->flash = flash;
@@ -183,11 +191,11 @@ fb_status fb_store_open(fb_store *store, const fb_flash *flash) {
     /* Power can have failed only while the record with the highest number was written. Its mark may be half-programmed
      * and read now so, now so. Before it is believed it is programmed again, before it is disbelieved it is wiped; and
      * since a wipe that was begun must not be followed by belief, the lapse is programmed before it. */
-    for (uint32_t bound = UINT32_MAX; find(store, bound, &e); bound = e.record.sequence - 1) {
-        bool settle = bound == UINT32_MAX && flash->reprogram;
+    for (; next(store, &e); first = false) {
+        bool settle = first && flash->reprogram;
         bool sealed = holds(store, e.seal, NULL, 0, store->step);
         bool lapsed = !sealed && !holds(store, e.lapse, NULL, 0xff, store->step);
-        if (bound == UINT32_MAX) store->last = e.record.sequence;
+        if (first) store->last = e.record.sequence;
         if (e.committed && !lapsed && intact(store, &e)) {
             store->current = e.record;
             if (settle && (sealed || (put_mark(store, e.mark, e.crc) && put_zeros(store, e.seal)))) {
