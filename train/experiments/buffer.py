@@ -39,7 +39,6 @@ RULES: dict[str, dict[str, Any]] = {
     "hysteresis": {"buffer_bits": 4, "moves": "clipped", "hysteresis": 8},
     "8 parts": {"buffer_bits": 4, "moves": "clipped", "parts": 8},
     "growing batch": {"buffer_bits": 4, "moves": "clipped", "grow": 8},
-    "growing batch, cooled": {"buffer_bits": 4, "moves": "clipped", "grow": 8, "cooling": 2.0},
     "growing batch, 3 bits": {"buffer_bits": 3, "moves": "clipped", "grow": 8},
     "growing batch, 2 bits": {"buffer_bits": 2, "moves": "clipped", "grow": 8},
     "growing batch, no buffer": {"buffer_bits": 0, "moves": "clipped", "grow": 8, "pace": 0.02},
@@ -58,7 +57,7 @@ class Size:
 
 SIZES = {
     "quick": Size(5, 1, (0, FLOAT), "vgg-small"),
-    "small": Size(6, 1, (0, 4, FLOAT), "resnet8"),
+    "small": Size(6, 1, (0, FLOAT), "resnet8"),
     "paper": Size(160, 3, BITS, "vgg9"),
 }
 

@@ -37,16 +37,22 @@ PAPER = {
 
 @dataclass(frozen=True)
 class Column:
-    """A column of the table: a net on a data set, and how many seeds."""
+    """A column of the table: a net on a data set, and how many seeds. ``width`` is the scale's if not given."""
 
     data: str
     net: str
     seeds: int
+    width: float | None = None
+
+    @property
+    def net_name(self) -> str:
+        return self.net if self.width is None else f"{self.net} × {self.width:g}"
 
 
 SIZES = {
     "quick": (Column("digits", "vgg-small", 2),),
-    "small": (Column("cifar10", "resnet8", 2), Column("cifar10", "vgg-small", 1)),
+    # One net of the size that is deployed, and a narrow one that can afford to be trained three times.
+    "small": (Column("cifar10", "resnet8", 1), Column("cifar10", "vgg-small", 3, width=0.5)),
     "paper": tuple(Column(data, net, 1 if data == "imagenet" else 3) for data, net in PAPER),
 }
 
@@ -92,6 +98,8 @@ def run(scale: str, runner: Runner, folder: Path, seed: int = 0) -> Outcome:
 
 def _settings(recipe: Scale, column: Column, method: str, seed: int) -> Settings:
     more: dict[str, Any] = {"data": column.data, "net": column.net}
+    if column.width is not None:
+        more["width"] = column.width
     if method == "Big SR-ADAM":
         more["batch"] = recipe.big_batch
         if column.net in ("wrn-56-2", "resnet18"):
@@ -117,13 +125,13 @@ def _out_of_order(columns: list[Column], errors: dict[tuple[Column, str], list[f
         for better, worse in pairwise(METHODS):
             a, b = (float(np.mean(errors[column, method])) for method in (better, worse))
             if a >= b:
-                yield f"{column.net}: {better} ({a:.2f}) is not below {worse} ({b:.2f})"
+                yield f"{column.net_name}: {better} ({a:.2f}) is not below {worse} ({b:.2f})"
 
 
 def _column_numbers(column: Column, errors: dict[tuple[Column, str], list[float]]) -> dict[str, Any]:
     return {
         "data": column.data,
-        "net": column.net,
+        "net": column.net_name,
         "errors": {method: errors[column, method] for method in METHODS},
         "mean": {method: float(np.mean(errors[column, method])) for method in METHODS},
         "spread": {method: _spread(errors[column, method]) for method in METHODS},
@@ -135,6 +143,10 @@ def _spread(values: list[float]) -> float | None:
     return float(np.std(values, ddof=1)) if len(values) > 1 else None
 
 
+def _seeds(count: int) -> str:
+    return f"{count} seed{'s' if count > 1 else ''}"
+
+
 def _cell(values: list[float]) -> str:
     spread = _spread(values)
     return f"{np.mean(values):.2f}" + (f" ± {spread:.2f}" if spread is not None else "")
@@ -142,11 +154,11 @@ def _cell(values: list[float]) -> str:
 
 def _row(column: Column, errors: dict[tuple[Column, str], list[float]]) -> str:
     shown = " / ".join(f"{np.mean(errors[column, method]):.2f}" for method in METHODS)
-    return f"{column.net} on {column.data}: {shown} %"
+    return f"{column.net_name} on {column.data}: {shown} %"
 
 
 def _table(columns: list[Column], errors: dict[tuple[Column, str], list[float]]) -> dict[str, Any]:
-    heads = [f"{column.net}, {column.data} ({column.seeds} seeds)" for column in columns]
+    heads = [f"{column.net_name}, {column.data} ({_seeds(column.seeds)})" for column in columns]
     papers = [f"paper: {net}, {data}" for data, net in PAPER]
     rows = [
         [method, *(_cell(errors[column, method]) for column in columns), *(f"{row[i]:.2f}" for row in PAPER.values())]
@@ -164,7 +176,7 @@ def _draw_curves(path: Path, columns: list[Column], found: dict[tuple[Column, st
     for axis, column in zip(axes.flat, columns):
         for method in METHODS:
             draw_errors(axis, found[column, method][0], method, COLOURS[method])
-        finish(axis, f"{column.net} on {column.data}: training (solid), test (dashed)", "error, %")
+        finish(axis, f"{column.net_name} on {column.data}: training (solid), test (dashed)", "error, %")
     for axis in axes.flat[len(columns) :]:
         axis.set_axis_off()
     return save_figure(figure, path)
@@ -173,7 +185,8 @@ def _draw_curves(path: Path, columns: list[Column], found: dict[tuple[Column, st
 def _draw_table(path: Path, columns: list[Column], errors: dict[tuple[Column, str], list[float]]) -> Path:
     """Ours as bars with every seed as a dot, and the paper's figures for CIFAR-10 beside them."""
     shown: list[tuple[str, list[list[float]], bool]] = [
-        (f"{column.net}\n{column.data}", [errors[column, method] for method in METHODS], False) for column in columns
+        (f"{column.net_name}\n{column.data}", [errors[column, method] for method in METHODS], False)
+        for column in columns
     ]
     shown += [(f"paper:\n{net}", [[v] for v in row], True) for (data, net), row in PAPER.items() if data == "cifar10"]
     figure = Figure(figsize=(2 + 1.5 * len(shown), 4.5), layout="constrained")
