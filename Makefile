@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/ready
+# Test files that run side by side: as many as there are cores, at most 4. WORKERS=0 runs one after the other.
+WORKERS ?= auto
 
 .PHONY: help setup tools demo test lint bench bench-mcu wheels docker-test clean
 .DEFAULT_GOAL := help
@@ -25,7 +27,7 @@ demo: $(READY) tools ## train a one-bit net, put it on an emulated board, let it
 	$(BIN)/python firmware/demo.py
 
 test: $(READY) tools lint ## run every test (set FLIPBIT_DATA to the folder of CIFAR-10 for those that need it)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 4 --dist loadfile
 
 lint: $(READY) ## style and types
 	$(BIN)/ruff check .
