@@ -96,7 +96,7 @@ def test_show_prints_a_table_and_draws_a_picture(exported: Path, name: str, caps
     assert show.main([str(exported / name), "--picture", str(picture), "--json", str(table)]) == 0
     assert picture.read_bytes().startswith(b"\x89PNG")
     printed = capsys.readouterr().out
-    assert f"{(exported / name).stat().st_size:,} bytes" in printed.replace("\n", " ")
+    assert f"{(exported / name).stat().st_size:,} bytes" in " ".join(printed.split())
     nodes = json.loads(table.read_text())["nodes"]
     assert len(nodes) >= 14
     assert sum(node["bytes"] for node in nodes) > 2000

@@ -78,7 +78,10 @@ def fuzz(program: Path, folder: Path, runs: int, seconds: int) -> subprocess.Com
     """A run from the target's corpus with a fixed seed; what it finds stays in `folder`."""
     found = folder / "found"
     found.mkdir(parents=True, exist_ok=True)
-    limits = [f"-runs={runs}", f"-max_total_time={seconds}", "-max_len=1024", "-seed=1", "-timeout=10"]
+    # The peak of memory that libFuzzer reads is also that of the process which started it, and TensorFlow may be in
+    # there: limit single allocations instead.
+    memory = ["-rss_limit_mb=0", "-malloc_limit_mb=2048"]
+    limits = [*memory, f"-runs={runs}", f"-max_total_time={seconds}", "-max_len=1024", "-seed=1", "-timeout=10"]
     corpus = FUZZ / "corpus" / program.name.removeprefix("fuzzer-")
     return run([program, *limits, f"-artifact_prefix={folder}/", found, corpus])
 

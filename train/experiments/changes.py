@@ -47,8 +47,8 @@ def run(scale: str, runner: Runner, folder: Path, seed: int = 0) -> Outcome:
     for axis, (name, result) in zip(axes, results.items()):
         draw_layers(axis, result, "changed_since_start", 100)
         axis.plot(result.epochs, curves[name], "k--", label="all weights")
-        finish(axis, f"{name}: {last[name]:.1f} % changed", "% of weights", legend=name != "R-ADAM", columns=2)
-    axes[0].set_ylim(0, 55)
+        finish(axis, f"{name}: {last[name]:.1f} % changed", "", legend=axis is axes[-1], beside=True)
+    axes[0].set(ylim=(0, 55), ylabel="% of weights")
     figure.suptitle(f"Signs that differ from the start, {net} on {recipe.data}")
 
     return Outcome(

@@ -39,7 +39,7 @@ def run(scale: str, runner: Runner, folder: Path, seed: int = 0) -> Outcome:
     for axis, result, decay in ((left, decayed, f"{DECAY:g}"), (right, without, "0")):
         draw_layers(axis, result, "distance")
         axis.plot(result.epochs, curves[decay], "k--", label="all weights")
-        finish(axis, f"mean |w_b − w_r|, weight decay {decay}", "distance", columns=2)
+        finish(axis, f"mean |w_b − w_r|, weight decay {decay}", "distance", legend=axis is right, beside=True)
         axis.set_ylim(0, 1.05)
 
     return Outcome(

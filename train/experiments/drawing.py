@@ -35,14 +35,23 @@ def draw_layers(axis: Any, result: Result, name: str, factor: float = 1.0) -> No
         axis.plot(result.epochs, [factor * v for v in result.layer(number, name)], color=shade, label=shown)
 
 
-def finish(axis: Any, title: str, ylabel: str, xlabel: str = "epoch", legend: bool = True, columns: int = 1) -> None:
-    """Titles, a grid, and a y axis from 0 where all there is to see lies above it."""
+def finish(
+    axis: Any,
+    title: str,
+    ylabel: str,
+    xlabel: str = "epoch",
+    legend: bool = True,
+    columns: int = 1,
+    beside: bool = False,
+) -> None:
+    """Titles, a grid, and a y axis from 0 where all there is to see lies above it; the legend in the axis or beside."""
     axis.set(title=title, xlabel=xlabel, ylabel=ylabel)
     if axis.get_ylim()[0] >= 0 or not axis.lines:
         axis.set_ylim(bottom=0)
     axis.grid(alpha=0.3)
     if legend:
-        axis.legend(fontsize="small", ncols=columns)
+        place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1, 1)} if beside else {}
+        axis.legend(fontsize="small", ncols=columns, **place)
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> dict[str, Any]:
