@@ -35,7 +35,8 @@ def run(scale: str, runner: Runner, folder: Path, seed: int = 0) -> Outcome:
     errors, left, right = figure.subplots(1, 3)
     for result, label, colour in ((without, "decay 0", "tab:blue"), (decayed, f"decay {DECAY:g}", "tab:red")):
         draw_errors(errors, result, label, colour)
-    finish(errors, f"BC-ADAM, {net} on {recipe.data}: training (solid), test (dashed)", "error, %")
+    finish(errors, "training error (solid), test error (dashed)", "error, %")
+    figure.suptitle(f"Weight decay on BC-ADAM, {net} on {recipe.data}")
     for axis, result, decay in ((left, decayed, f"{DECAY:g}"), (right, without, "0")):
         draw_layers(axis, result, "distance")
         axis.plot(result.epochs, curves[decay], "k--", label="all weights")
