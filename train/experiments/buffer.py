@@ -36,12 +36,13 @@ RULES: dict[str, dict[str, Any]] = {
     "scale a channel": {"buffer_bits": 4, "normalize": "channel"},
     "clipped": {"buffer_bits": 4, "moves": "clipped"},
     "tail budget": {"buffer_bits": 4, "moves": "tail", "normalize": "channel", "pace": 0.05},
-    "hysteresis": {"buffer_bits": 4, "moves": "clipped", "hysteresis": 8},
-    "8 parts": {"buffer_bits": 4, "moves": "clipped", "parts": 8},
-    "growing batch": {"buffer_bits": 4, "moves": "clipped", "grow": 8},
-    "growing batch, 3 bits": {"buffer_bits": 3, "moves": "clipped", "grow": 8},
-    "growing batch, 2 bits": {"buffer_bits": 2, "moves": "clipped", "grow": 8},
-    "growing batch, no buffer": {"buffer_bits": 0, "moves": "clipped", "grow": 8, "pace": 0.02},
+    "hysteresis": {"buffer_bits": 4, "hysteresis": 8},
+    "8 parts": {"buffer_bits": 4, "parts": 8},
+    "growing batch": {"buffer_bits": 4, "grow": 8},
+    "growing batch, clipped": {"buffer_bits": 4, "moves": "clipped", "grow": 8},
+    "growing batch, 3 bits": {"buffer_bits": 3, "grow": 8},
+    "growing batch, 2 bits": {"buffer_bits": 2, "grow": 8},
+    "growing batch, no buffer": {"buffer_bits": 0, "grow": 8, "pace": 0.02},
 }
 
 
