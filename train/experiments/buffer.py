@@ -41,8 +41,9 @@ RULES: dict[str, dict[str, Any]] = {
     "growing batch": {"buffer_bits": 4, "grow": 8},
     "growing batch, clipped": {"buffer_bits": 4, "moves": "clipped", "grow": 8},
     "growing batch, 3 bits": {"buffer_bits": 3, "grow": 8},
-    "growing batch, 2 bits": {"buffer_bits": 2, "grow": 8},
-    "growing batch, no buffer": {"buffer_bits": 0, "grow": 8, "pace": 0.02},
+    "growing batch, clipped, 3 bits": {"buffer_bits": 3, "moves": "clipped", "grow": 8},
+    "growing batch, clipped, 2 bits": {"buffer_bits": 2, "moves": "clipped", "grow": 8},
+    "growing batch, clipped, no buffer": {"buffer_bits": 0, "moves": "clipped", "grow": 8, "pace": 0.02},
 }
 
 
