@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from flipbit.train.experiments.drawing import finish, table
+from flipbit.train.experiments.drawing import finish, seed_count, table
 from flipbit.train.experiments.grid import Result, Runner
 from flipbit.train.experiments.rules import RuleSettings
 from flipbit.train.experiments.scales import Scale
@@ -93,9 +93,7 @@ def run(scale: str, runner: Runner, folder: Path, seed: int = 0) -> Outcome:
     rises = all(errors[a] >= errors[b] for a, b in pairwise(first))
     rows = [_row(name, per_name[name], errors[name], closed[name]) for name in names]
     where = f"{size.net} on {recipe.data}, {epochs} epochs"
-    summary = (
-        f"{where}, {size.seeds} seed{'s' if size.seeds > 1 else ''}: SR-ADAM {worst:.2f} %, BC-ADAM {best:.2f} %; "
-    )
+    summary = f"{where}, {seed_count(size.seeds)}: SR-ADAM {worst:.2f} %, BC-ADAM {best:.2f} %; "
     summary += f"best rule: {winner}, {errors[winner]:.2f} %"
     summary += f", {100 * share:.0f} % of the gap" if share is not None else " (there is no gap to close here)"
     return Outcome(

@@ -54,6 +54,10 @@ def finish(
         axis.legend(fontsize="small", ncols=columns, **place)
 
 
+def seed_count(count: int) -> str:
+    return f"{count} seed{'s' if count > 1 else ''}"
+
+
 def table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> dict[str, Any]:
     """Rows of text for the terminal and the report."""
     return {"columns": list(columns), "rows": [[str(cell) for cell in row] for row in rows]}

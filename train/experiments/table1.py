@@ -16,7 +16,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from flipbit.train import data as data_sets
-from flipbit.train.experiments.drawing import COLOURS, draw_errors, finish, table
+from flipbit.train.experiments.drawing import COLOURS, draw_errors, finish, seed_count, table
 from flipbit.train.experiments.grid import Result, Runner
 from flipbit.train.experiments.scales import Scale
 from flipbit.train.settings import InputError, Settings
@@ -143,10 +143,6 @@ def _spread(values: list[float]) -> float | None:
     return float(np.std(values, ddof=1)) if len(values) > 1 else None
 
 
-def _seeds(count: int) -> str:
-    return f"{count} seed{'s' if count > 1 else ''}"
-
-
 def _cell(values: list[float]) -> str:
     spread = _spread(values)
     return f"{np.mean(values):.2f}" + (f" ± {spread:.2f}" if spread is not None else "")
@@ -158,7 +154,7 @@ def _row(column: Column, errors: dict[tuple[Column, str], list[float]]) -> str:
 
 
 def _table(columns: list[Column], errors: dict[tuple[Column, str], list[float]]) -> dict[str, Any]:
-    heads = [f"{column.net_name}, {column.data} ({_seeds(column.seeds)})" for column in columns]
+    heads = [f"{column.net_name}, {column.data} ({seed_count(column.seeds)})" for column in columns]
     papers = [f"paper: {net}, {data}" for data, net in PAPER]
     rows = [
         [method, *(_cell(errors[column, method]) for column in columns), *(f"{row[i]:.2f}" for row in PAPER.values())]
