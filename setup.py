@@ -20,12 +20,12 @@ try:
 except ImportError:  # setuptools before 70.1
     from wheel.bdist_wheel import bdist_wheel
 
-# The core, and the simulated flash that runtime/store.py puts under its store.
+# The core, and the simulated flash that runtime/core/store.py puts under its store.
 SOURCES = [*Path("firmware/core").rglob("*"), *Path("firmware/sim").glob("*")]
 
 
 class BuildCore(build_ext):
-    """Names the library _core.so, without the tag of a Python version."""
+    """Names the libraries _core.so and _plan.so, without the tag of a Python version."""
 
     def get_ext_filename(self, fullname: str) -> str:
         return fullname.replace(".", "/") + ".so"
@@ -51,9 +51,17 @@ class CoreWheel(bdist_wheel):
 
 
 core = Extension(
-    "flipbit.runtime._core",
+    "flipbit.runtime.core._core",
     sources=sorted(str(path) for path in SOURCES if path.suffix == ".c"),
     depends=sorted(str(path) for path in SOURCES if path.suffix == ".h"),
     extra_compile_args=["-std=c99", "-O3", "-g0", "-Wall", "-Wextra"],
 )
-setup(ext_modules=[core], cmdclass={"build_ext": BuildCore, "bdist_wheel": CoreWheel})
+# The core once more, to plan for boards (runtime/board/plan.py): with their kernels and the size of their pointers.
+plan = Extension(
+    "flipbit.runtime.core._plan",
+    sources=sorted(s for s in core.sources if "firmware/core" in s and not {"x86", "neon"} & set(Path(s).parts)),
+    depends=core.depends,
+    define_macros=[("FB_PLAN_BOARDS", None)],
+    extra_compile_args=["-std=c99", "-O1", "-g0", "-Wall", "-Wextra"],
+)
+setup(ext_modules=[core, plan], cmdclass={"build_ext": BuildCore, "bdist_wheel": CoreWheel})

@@ -44,7 +44,7 @@ def count(cpu: str, variant: str, image: Path, folder: Path, plugin: Path) -> tu
     """Instructions of one inference; CRC-32 and kernel of each layer."""
     prefix, flags, emulator = CPUS[cpu]
     program, out = folder / f"{cpu}-{variant}".replace(" ", "-"), folder / "counts"
-    options = [*flags.split(), *VARIANTS[variant].split(), "-std=gnu11", "-O3", "-static", f"-I{CORE}"]
+    options = [*flags.split(), *VARIANTS[variant].split(), "-std=gnu11", "-O3", "-static", f"-I{CORE / 'include'}"]
     run(prefix + "gcc", *options, "-o", program, ROOT / "docker" / "count_neon.c", *sorted(CORE.rglob("*.c")))
     symbols = {
         name: address

@@ -26,7 +26,7 @@ RUN python3 -m venv /opt/flipbit \
 COPY --chown=flipbit . .
 # A checkout mounted over /src hides the compiled core there: it stays beside the packages.
 RUN pip install --no-cache-dir --no-deps --no-build-isolation -e . \
- && cp runtime/_core.so /opt/flipbit/
+ && cp runtime/core/_core.so runtime/core/_plan.so /opt/flipbit/
 LABEL org.opencontainers.image.title="flipbit firmware" \
       org.opencontainers.image.description="Builds and emulates flipbit's boards" \
       org.opencontainers.image.licenses="Apache-2.0"

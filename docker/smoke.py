@@ -20,8 +20,9 @@ from pathlib import Path
 
 import numpy as np
 
-from flipbit.runtime import FlipbitError, Model, reference
-from flipbit.runtime.learner import Learner, LearnerConfig
+from flipbit.runtime import FlipbitError, Model
+from flipbit.runtime.core.learner import Learner, LearnerConfig
+from flipbit.runtime.image import reference
 
 NET = Path(__file__).with_name("digits.fbit")
 SAMPLES, STEPS = 8, 2

@@ -18,7 +18,7 @@ RUN python3 -c "import tomllib; wanted = tomllib.load(open('pyproject.toml', 'rb
 COPY . .
 # A checkout mounted over /src hides the compiled core there: it stays beside the packages.
 RUN /opt/flipbit/bin/pip install --no-cache-dir --no-deps --no-build-isolation -e . \
- && cp runtime/_core.so /opt/flipbit/
+ && cp runtime/core/_core.so runtime/core/_plan.so /opt/flipbit/
 
 FROM ${BASE} AS train
 RUN apt-get update \

@@ -106,7 +106,7 @@ def make(target: Target, folder: Path) -> Built:
     begin = time.monotonic()
     wheel = build(target, folder)
     with zipfile.ZipFile(wheel) as archive:
-        core = archive.getinfo("flipbit/runtime/_core.so").file_size
+        core = archive.getinfo("flipbit/runtime/core/_core.so").file_size
     return Built(wheel, time.monotonic() - begin, core, audit(wheel))
 
 

@@ -12,12 +12,12 @@ from typing import Any
 
 # These two share their name with the module they live in: bound here, the name is the function. No framework is
 # imported before they are called.
-from flipbit.export.from_keras import from_keras
-from flipbit.export.from_torch import from_torch
+from flipbit.export.read.from_keras import from_keras
+from flipbit.export.read.from_torch import from_torch
 
 __all__ = ["ExportError", "Graph", "convert", "from_keras", "from_torch", "load_tflite"]
 
-_HOME = {"ExportError": "graph", "Graph": "graph", "convert": "conversion", "load_tflite": "tflite_load"}
+_HOME = {"ExportError": "graph", "Graph": "graph", "convert": "conversion", "load_tflite": "check.tflite_load"}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,6 +1,6 @@
 """The deploy graph: what a net computes on a device, as a list of small operations.
 
-A graph is built from a trained model (:mod:`flipbit.export.from_keras`, :mod:`flipbit.export.from_torch`) with
+A graph is built from a trained model (`read/from_keras.py`, `read/from_torch.py`) with
 BatchNorm folded and ReLU fused, in real numbers; :mod:`flipbit.export.quantize` turns it into integers. Every file
 format is written from it, and :mod:`flipbit.export.oracle` runs it.
 
@@ -10,18 +10,24 @@ the tensors it reads and the one it writes. Operations stand in an order in whic
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from flipbit.runtime.errors import FlipbitError
+from flipbit.runtime.image.pixels import Pixels
+
 Array = np.ndarray
 
 
-class ExportError(Exception):
+class ExportError(FlipbitError):
     """A model cannot be exported; the message says which layer, what was found and what is supported."""
+
+    def __str__(self) -> str:
+        return self.message
 
 
 @dataclass(frozen=True)
@@ -139,15 +145,33 @@ class Flatten(Op):
     """Image to vector in the order height, width, channels."""
 
 
+@dataclass(frozen=True)
+class Reference:
+    """The model that a graph was read from: what a file made from the graph is compared with."""
+
+    name: str
+    run: Callable[[Array], Array]  # inputs as the graph takes them → the model's output, batch first, channels last
+    ends: str = ""  # "softmax" or "log_softmax" if the model ends in one, which the graph leaves out
+
+
 @dataclass
 class Graph:
-    """Operations in running order, the tensors between them, and what a user of the net must know."""
+    """Operations in running order, the tensors between them, and what a user of the net must know.
+
+    A reader leaves the model beside the graph (``reference``) and, where the net rescales its own input, how
+    (``rescaling``); quantization leaves the graph in real numbers (``real``), calibration its inputs (``samples``).
+    They serve the check of what is written (`check/guard.py`).
+    """
 
     input: str
     output: str
     ops: list[Op]
     tensors: dict[str, Tensor]
     labels: list[str] = field(default_factory=list)
+    reference: Reference | None = field(default=None, repr=False, compare=False)
+    rescaling: Pixels | None = field(default=None, compare=False)
+    real: Graph | None = field(default=None, repr=False, compare=False)
+    samples: Array | None = field(default=None, repr=False, compare=False)
 
     @property
     def quantized(self) -> bool:
@@ -180,11 +204,15 @@ class Graph:
 
     def check(self) -> None:
         """Refuse a graph that reads what is not there, or holds numbers that are none."""
+        if not self.ops:
+            raise ExportError("the net has no layer that computes anything")
         known = {self.input}
         for op in self.ops:
             for name in op.inputs:
                 if name not in known:
                     raise ExportError(f"{op.name}: reads {name}, which no operation before it writes")
+            if op.output in known:
+                raise ExportError(f"{op.name}: writes {op.output}, which another operation or the input has written")
             known.add(op.output)
             if isinstance(op, Weighted):
                 for what in ("weights", "scale", "bias"):
@@ -193,8 +221,21 @@ class Graph:
         if self.output not in known:
             raise ExportError(f"the output {self.output} is never written")
 
-    def save(self, path: str | Path, **options: Any) -> Path:
-        """Write the format that the file's suffix names: .fbit, .onnx, .tflite, or .c (with a .h beside it)."""
-        from flipbit.export.save import save
+    def save(self, path: str | Path, report: Callable[[str], None] | None = None, **options: Any) -> Path:
+        """Write the format that the file's suffix names: .fbit, .onnx, .tflite, or .c (with a .h beside it).
 
-        return save(self, Path(path), **options)
+        What was written is compared with the oracle and the model first (`check/guard.py`); ``report`` gets
+        the line that says so. On a mismatch there is an :class:`ExportError` and no file.
+        """
+        from flipbit.export.write.save import save
+
+        return save(self, Path(path), report, **options)
+
+
+def same_padding(size: tuple[int, int], kernel: tuple[int, int], stride: tuple[int, int]) -> tuple[int, int, int, int]:
+    """TensorFlow's SAME: what is odd goes to the bottom and right, so that at stride 2 it is not symmetric."""
+    edges: list[int] = []
+    for n, k, s in zip(size, kernel, stride):
+        total = max((-(-n // s) - 1) * s + k - n, 0)
+        edges += [total // 2, total - total // 2]
+    return edges[0], edges[1], edges[2], edges[3]

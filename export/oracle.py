@@ -39,11 +39,14 @@ def run(graph: Graph, images: Array) -> dict[str, Array]:
     else:
         values = {graph.input: images.astype(np.float64)}
     for op in graph:
-        inputs = [values[name] for name in op.inputs]
-        compute = _INTEGER if graph.quantized else _REAL
-        values[op.output] = compute[type(op)](graph, op, *inputs)
+        values[op.output] = apply(graph, op, *[values[name] for name in op.inputs])
         assert values[op.output].shape[1:] == graph.tensors[op.output].shape, op.name
     return values
+
+
+def apply(graph: Graph, op: Op, *inputs: Array) -> Array:
+    """What one operation of the graph writes."""
+    return (_INTEGER if graph.quantized else _REAL)[type(op)](graph, op, *inputs)
 
 
 def logits(graph: Graph, images: Array) -> Array:

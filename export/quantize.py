@@ -55,7 +55,7 @@ def quantize_graph(graph: Graph, ranges: dict[str, Range], source: tuple[float, 
         target = replace(tensors[op.output], scale=scale, zero_point=zero)
         tensors[op.output] = target
         ops.append(_integers(op, inputs, target))
-    return graph.with_ops(ops, tensors)
+    return replace(graph.with_ops(ops, tensors), real=graph)
 
 
 def _affine(found: Range) -> tuple[float, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 try:
-    from flipbit.export.c_project import main
+    from flipbit.export.commands.c_source import main
 except ModuleNotFoundError as error:
     if error.name is None or not error.name.startswith("flipbit"):
         raise

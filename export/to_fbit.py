@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 try:
-    from flipbit.export.command import main
+    from flipbit.export.commands.convert import main
 except ModuleNotFoundError as error:
     if error.name is None or not error.name.startswith("flipbit"):
         raise

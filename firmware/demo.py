@@ -4,56 +4,236 @@
 2. export it as a device image,
 3. build the firmware, flash it into an emulated board (QEMU) over GDB, and hold every layer against this machine's,
 4. dim the light: the same digits, darker; let the board learn from some of them,
-5. report.
+5. draw what happened: demo.png, and demo.html, one file to open or pass on.
 
-Everything is written to runs/demo-…; Ctrl-C stops at any time.
+Everything is written to a new folder, runs/demo-…; Ctrl-C stops at any time. Where the cross-compiler, the emulator or
+GDB is not installed, the board is simulated with the same C core: same bits, no firmware.
 """
 
 from __future__ import annotations
 
-import subprocess
+import argparse
+import base64
+import html
+import json
+import shlex
+import shutil
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+try:
+    from flipbit.runtime import Model
+    from flipbit.runtime.commands.finetune import load_samples
+    from flipbit.runtime.errors import InputError
+    from flipbit.runtime.exits import CommandParser, guarded
+    from flipbit.runtime.stopping import run_child
+except ModuleNotFoundError:
+    sys.exit("flipbit is not installed here; run:  make demo")
 
 HERE = Path(__file__).resolve().parent.parent
 BOARD = "netduinoplus2"
 DRIFT = "dim:2"
+SAMPLES, STEPS, SEED = 80, 15, 1
+NEEDED = ("make", "arm-none-eabi-gcc", "qemu-system-arm", "gdb-multiarch")  # to build, emulate and flash the board
+SHOWN = 10  # digits in the picture
+BLUE, ORANGE, GREEN, GREY = "#2b6cb0", "#c05621", "#2f855a", "#a0aec0"
+
+steps_taken: list[tuple[str, str]] = []
 
 
 def run(title: str, *command: str | Path) -> None:
     """Show a command and run it; its output is the demonstration."""
-    shown = " ".join(str(part) for part in command)
-    print(f"\n== {title}\n$ {shown}", flush=True)
     words = [str(part) for part in command]
+    steps_taken.append((title, shlex.join(words)))
+    print(f"\n== {title}\n$ {shlex.join(words)}", flush=True)
     program = [sys.executable] if words[0] == "python" else [str(Path(sys.executable).with_name(words[0]))]
-    status = subprocess.run([*program, *words[1:]], cwd=HERE).returncode
-    if status:
-        sys.exit(f"\nstopped: that ended with status {status}")
+    status = run_child([*program, *words[1:]], cwd=HERE, capture=False).returncode
+    if status:  # it has said why
+        print(f"\nThe demo ends here: that command ended with status {status}.", file=sys.stderr)
+        sys.exit(status)
 
 
-def main() -> int:
+@dataclass(frozen=True)
+class Outcome:
+    """What the picture shows. Accuracies are shares, of digits that nothing learned from."""
+
+    folder: Path
+    target: str
+    history: list[dict[str, Any]]  # of training, by epoch
+    report: dict[str, Any]  # of learning on the board, by step
+    bright: float
+    held: int
+    pixels: np.ndarray  # of a few digits: as they were, and darker
+    dark: np.ndarray
+    labels: np.ndarray
+    answers: list[np.ndarray]  # to the bright ones, to the dark ones, to the dark ones after learning
+
+    @property
+    def accuracies(self) -> tuple[float, float, float]:
+        return self.bright, self.report["accuracy_before"], self.report["accuracy_after"]
+
+
+def look_back(folder: Path, target: str) -> Outcome:
+    """Gather what the commands left in the folder."""
+    before, after = Model(folder / "model.fbit"), Model(folder / "tuned.fbit")
+    parts = [load_samples(before, "digits", SAMPLES, 500, SEED, drift) for drift in (None, DRIFT)]
+    bright, dark = (part.held_x for part in parts)
+    labels = parts[0].held_y
+    answers = [
+        model.predict(x, raw=True).reshape(len(labels), -1).argmax(1)
+        for model, x in ((before, bright), (before, dark), (after, dark))
+    ]
+    # First those that learning put right, then the rest, as they come.
+    mended = (answers[0] == labels) & (answers[1] != labels) & (answers[2] == labels)
+    chosen = np.argsort(~mended, kind="stable")[:SHOWN]
+    return Outcome(
+        folder=folder,
+        target=target,
+        history=json.loads((HERE / folder / "history.json").read_text(encoding="utf-8")),
+        report=json.loads((HERE / folder / "report.json").read_text(encoding="utf-8")),
+        bright=float(np.mean(answers[0] == labels)),
+        held=len(labels),
+        pixels=bright[chosen],
+        dark=dark[chosen],
+        labels=labels[chosen],
+        answers=[given[chosen] for given in answers],
+    )
+
+
+def draw(outcome: Outcome) -> bytes:
+    """A PNG: the training curve, accuracy in both lights and by step, and some digits."""
+    import io
+
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure = pyplot.figure(figsize=(12, 7), layout="constrained")
+    grid = figure.add_gridspec(2, 3, height_ratios=(1.25, 1))
+    epochs = [row["epoch"] for row in outcome.history]
+    curve = figure.add_subplot(grid[0, 0])
+    for key, colour, label in (("error", GREY, "training"), ("test_error", BLUE, "test")):
+        curve.plot(epochs, [100 * (1 - row[key]) for row in outcome.history], color=colour, label=label)
+    curve.set(title="1  trained here, one bit per weight", xlabel="epoch", ylabel="accuracy (%)", ylim=(0, 101))
+    curve.legend(loc="lower right")
+
+    light = figure.add_subplot(grid[0, 1])
+    names = ("before", "light\ndimmed", f"after {len(outcome.report['steps'])}\nsteps")
+    bars = light.bar(names, [100 * share for share in outcome.accuracies], color=(BLUE, ORANGE, GREEN))
+    light.bar_label(bars, fmt="%.1f %%")
+    light.set(title=f"2  {outcome.held} digits it never learned from", ylabel="accuracy (%)", ylim=(0, 108))
+
+    steps = [0, *(row["step"] for row in outcome.report["steps"])]
+    held = [outcome.accuracies[1], *(row["held_back"] for row in outcome.report["steps"])]
+    learning = figure.add_subplot(grid[0, 2])
+    learning.axhline(100 * outcome.bright, color=BLUE, linestyle=":", label="before the light was dimmed")
+    learning.plot(steps, [100 * share for share in held], color=GREEN, marker="o", label="in dim light")
+    learning.set(title="3  learning on the board", xlabel=f"step of {SAMPLES} samples", ylabel="accuracy (%)")
+    learning.set(ylim=(0, 101), xticks=range(0, len(steps), 5))
+    learning.legend(loc="lower right")
+
+    strip = grid[1, :].subgridspec(2, len(outcome.labels))
+    for column in range(len(outcome.labels)):
+        for row, (pixels, answers) in enumerate(
+            ((outcome.pixels, outcome.answers[:1]), (outcome.dark, outcome.answers[1:]))
+        ):
+            axes = figure.add_subplot(strip[row, column])
+            axes.imshow(pixels[column, ..., 0], cmap="gray", vmin=0, vmax=255)
+            axes.set_xticks([])
+            axes.set_yticks([])
+            right = answers[-1][column] == outcome.labels[column]
+            text = " → ".join(str(given[column]) for given in answers)
+            axes.set_xlabel(text, color=GREEN if right else ORANGE)
+            if column == 0:
+                axes.set_ylabel("dimmed:\nbefore → after" if row else "as it was")
+    data = io.BytesIO()
+    figure.savefig(data, dpi=110, format="png")
+    pyplot.close(figure)
+    return data.getvalue()
+
+
+def page(outcome: Outcome, picture: bytes) -> str:
+    """One HTML file with everything in it."""
+    bright, dim, learned = (f"{100 * share:.1f} %" for share in outcome.accuracies)
+    size = (HERE / outcome.folder / "model.fbit").stat().st_size
+    flips = sum(row["flips"] for row in outcome.report["steps"])
+    rows = "".join(
+        f"<tr><td>{row['step']}<td>{row['loss']:.3f}<td>{100 * row['held_back']:.1f} %<td>{row['flips']}"
+        for row in outcome.report["steps"]
+    )
+    done = "".join(f"<dt>{html.escape(title)}<dd><code>{html.escape(command)}</code>" for title, command in steps_taken)
+    return f"""<!doctype html>
+<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>flipbit demo</title>
+<style>body{{font:16px/1.5 system-ui,sans-serif;max-width:68rem;margin:2rem auto;padding:0 1rem;color:#1a202c}}
+img{{max-width:100%}}table{{border-collapse:collapse}}td,th{{padding:.1rem 1rem;text-align:right}}
+code{{background:#edf2f7;padding:.1rem .3rem}}dt{{margin-top:.6rem}}dd{{margin:0}}</style>
+<h1>A one-bit net learns on the board it runs on</h1>
+<p>A net whose convolutions have one bit per weight ({size:,} bytes in all) reads {outcome.held} handwritten digits that
+it never learned from. In the light it was trained for it gets <b>{bright}</b> right; with the light dimmed,
+<b>{dim}</b>; after {len(outcome.report["steps"])} steps of {SAMPLES} dim samples, learned on
+{html.escape(outcome.target)} in integers, <b>{learned}</b>, with {flips} weights flipped.</p>
+<img alt="training curve, accuracy in both lights, accuracy by step, sample digits"
+ src="data:image/png;base64,{base64.b64encode(picture).decode()}">
+<h2>Step by step</h2><table><tr><th>step<th>loss<th>held back<th>flips{rows}</table>
+<h2>What was run</h2><dl>{done}</dl></html>
+"""
+
+
+def main(argv: list[str] | None = None) -> int:
+    return guarded(lambda: _main(argv))
+
+
+def _main(argv: list[str] | None) -> None:
+    title, rest = (__doc__ or "").split("\n\n", 1)
+    p = CommandParser(
+        prog="firmware/demo.py", description=title, epilog=rest, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    p.add_argument("-o", "--output", type=Path, metavar="DIR", help="a new folder to write (runs/demo-…)")
+    p.add_argument("--simulate", action="store_true", help="simulate the board even where it can be emulated")
+    given = p.parse_args(argv)
+    folder = given.output.resolve() if given.output else Path("runs") / time.strftime("demo-%Y%m%d-%H%M%S")
+    if (HERE / folder).exists():
+        raise InputError(f"{folder}: exists already; name another folder")
     start = time.monotonic()
-    folder = Path("runs") / time.strftime("demo-%Y%m%d-%H%M%S")
+    missing = [name for name in NEEDED if not shutil.which(name)]
+    if missing and not given.simulate:
+        print(f"not installed: {', '.join(missing)}. The board is simulated; make tools would let it be emulated.")
+    emulated = not (missing or given.simulate)
+    target = f"{'qemu' if emulated else 'sim'}:{BOARD}"
     image, tuned = folder / "model.fbit", folder / "tuned.fbit"
+
     run("train one-bit weights on handwritten digits", "python", "train/run.py", "--method", "bc", "-o", folder)
     run("write the device image", "python", "export/to_fbit.py", folder / "model.h5")
-    board = ("--port", f"qemu:{BOARD}", "--model", image)
-    run(f"flash an emulated {BOARD}", "flipbit", "flash", "--board", BOARD, "--model", image, "--qemu")
-    run("digits on the board", "flipbit", "device", "infer", "digits", *board, "--limit", "8")
-    run("is every layer on the board the same as here?", "flipbit", "device", "verify", "digits", *board)
+    if emulated:
+        board = ("--port", target, "--model", image)
+        run(f"flash an emulated {BOARD}", "flipbit", "flash", "--board", BOARD, "--model", image, "--qemu")
+        run("digits on the board", "flipbit", "device", "infer", "digits", *board, "--limit", "8")
+        run("is every layer on the board the same as here?", "flipbit", "device", "verify", "digits", *board)
+    else:
+        run("digits, computed by the board's C core on this machine", "flipbit", "run", image, "digits")
     run(
         "the light is dimmed: let the board learn", "python", "runtime/finetune.py", image, "--data", "digits",
-        "--drift", DRIFT, "--target", f"qemu:{BOARD}", "--method", "sr+bias", "--samples", "80", "--steps", "15",
-        "-o", tuned,
+        "--drift", DRIFT, "--target", target, "--method", "sr+bias", "--samples", str(SAMPLES), "--steps", str(STEPS),
+        "--seed", str(SEED), "-o", tuned, "--report", folder / "report.json",
     )  # fmt: skip
     run("what changed in the image", "flipbit", "compare", image, tuned)
-    print(f"\nDone in {time.monotonic() - start:.0f} s. The net is {image}, what the board made of it is {tuned}.")
-    return 0
+
+    outcome = look_back(HERE / folder, f"the {'emulated' if emulated else 'simulated'} {BOARD}")
+    picture = draw(outcome)
+    (HERE / folder / "demo.png").write_bytes(picture)
+    (HERE / folder / "demo.html").write_text(page(outcome, picture), encoding="utf-8")
+    bright, dim, learned = (f"{100 * share:.1f} %" for share in outcome.accuracies)
+    print(f"\nAccuracy {bright}; with the light dimmed {dim}; after learning on the board {learned}.")
+    print(f"The net: {image}. What the board made of it: {tuned}.")
+    print(f"What happened, as a picture: {folder / 'demo.png'}, and as a page: {folder / 'demo.html'}.")
+    print(f"Done in {time.monotonic() - start:.0f} s.")
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except KeyboardInterrupt:
-        sys.exit("\nstopped")
+    sys.exit(main())

@@ -2,6 +2,6 @@
 
 import sys
 
-from flipbit.runtime.cli import main
+from flipbit.runtime.commands.cli import main
 
 sys.exit(main())

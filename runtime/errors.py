@@ -9,6 +9,7 @@
     ├── FlashError, FullError, EmptyError, OwnerError      of what is saved in flash
     ├── OrderError, StateError                             of learning
     ├── ArgumentError     what was passed makes no sense (it is a ValueError, too)
+    │   └── InputError    a file or setting of the user's is wrong
     └── CoreError         the compiled C core is missing (an ImportError, too)
 
 ``error.status`` is the C name, such as ``FB_ERR_CRC`` (``FB_ERR_IO`` and ``FB_ERR_CORE`` are of Python alone); the text
@@ -190,6 +191,10 @@ class ArgumentError(FlipbitError, ValueError):
 
     def __str__(self) -> str:
         return self.message  # of the caller's making: the name of a C status helps nobody
+
+
+class InputError(ArgumentError):
+    """Something the user gave is wrong; the message says what, and what to do. Exit status 2."""
 
 
 class FlashError(FlipbitError):

@@ -11,7 +11,7 @@ from typing import Any
 
 __all__ = ["Settings", "load_model", "train"]
 
-_HOME = {"load_model": "model_file", "train": "loop", "Settings": "settings"}
+_HOME = {"load_model": "nets.model_file", "train": "loop", "Settings": "settings"}
 
 
 def __getattr__(name: str) -> Any:

@@ -17,7 +17,9 @@ from pathlib import Path
 from typing import Any
 
 try:
-    from flipbit.train.settings import NETWORK_NAMES, Settings
+    from flipbit.runtime.exits import CommandParser, guarded
+    from flipbit.runtime.files import check_place
+    from flipbit.train.settings import NETWORK_NAMES, InputError, Settings
 except ModuleNotFoundError:
     sys.exit("flipbit is not installed here; run:  pip install -c constraints.txt -e '.[train]'   (or: make setup)")
 
@@ -37,7 +39,7 @@ def images(batch: int) -> Any:
     """A CIFAR-shaped data set with its augmentation; the pixels do not matter for speed."""
     import numpy as np
 
-    from flipbit.train.data import AUGMENT_DEFAULT, ImageArrays
+    from flipbit.train.data.batches import AUGMENT_DEFAULT, ImageArrays
 
     random = np.random.default_rng(0)
     x = random.integers(0, 256, (max(4 * batch, 2048), 32, 32, 3), np.uint8)
@@ -49,7 +51,7 @@ def step_of(variant: str, net: str, data: Any, batch: int) -> Any:
     """A function that trains on one batch."""
     from flipbit.train.keras_larq import keras, tf
     from flipbit.train.loop import Trainer
-    from flipbit.train.networks import Layers, build
+    from flipbit.train.nets.networks import Layers, build
 
     if variant != "float Keras":
         trainer = Trainer(Settings(net=net, batch=batch, epochs=1, **VARIANTS[variant]).resolve(), data)
@@ -137,21 +139,35 @@ def _peak_kb() -> int:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-def main(argv: list[str] | None = None) -> int:
+def parser() -> argparse.ArgumentParser:
     doc = (__doc__ or "").split("\n\n", 1)
-    p = argparse.ArgumentParser(description=doc[0], epilog=doc[1], formatter_class=argparse.RawDescriptionHelpFormatter)
+    p = CommandParser(
+        prog="train/bench.py", description=doc[0], epilog=doc[1], formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     p.add_argument("--net", choices=NETWORK_NAMES, action="append", metavar="NAME", help="may be repeated")
     p.add_argument("--variant", choices=list(VARIANTS), action="append", metavar="NAME", help=", ".join(VARIANTS))
     p.add_argument("--batch", type=int, default=128, metavar="N")
     p.add_argument("--seconds", type=float, default=15, help="of measuring for each variant (15)")
     p.add_argument("--json", type=Path, metavar="FILE", help="write the numbers there too")
     p.add_argument("--memory-of", choices=VARIANTS, help=argparse.SUPPRESS)
-    given = p.parse_args(argv)
+    return p
+
+
+def main(argv: list[str] | None = None) -> int:
+    return guarded(lambda: _bench(parser().parse_args(argv)))
+
+
+def _bench(given: argparse.Namespace) -> None:
+    if given.batch < 1:
+        raise InputError(f"--batch {given.batch}: must be at least 1")
+    if not 0 < given.seconds < float("inf"):
+        raise InputError(f"--seconds {given.seconds:g}: must be more than 0")
+    check_place(given.json)
     nets = given.net or ["resnet8", "vgg9"]
     variants = ["float Keras", *(v for v in given.variant or VARIANTS if v != "float Keras")]
     if given.memory_of:
         _memory_child(given.memory_of, nets[0], given.batch)
-        return 0
+        return
     from rich.console import Console
     from rich.table import Table
 
@@ -196,10 +212,9 @@ def main(argv: list[str] | None = None) -> int:
                 f"short of {TARGET:.2f} of float's speed or over {MEMORY_TARGET}× its memory: {', '.join(missed)}"
             )
     if given.json:
-        from flipbit.train.files import write_json
+        from flipbit.runtime.files import write_json
 
         write_json(given.json, result)
-    return 0
 
 
 if __name__ == "__main__":

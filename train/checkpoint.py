@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from flipbit.train.files import replacing
+from flipbit.runtime.files import replacing
 from flipbit.train.settings import InputError
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import math
@@ -10,6 +11,7 @@ import platform
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
@@ -17,25 +19,36 @@ from typing import Any
 
 import numpy as np
 
-from flipbit.train import data as data_sets
+from flipbit.runtime.files import write_json
 from flipbit.train import stopping
+from flipbit.train.answers import Answers
+from flipbit.train.bits.activations import SimulatedActivations
+from flipbit.train.bits.few_bits import FewBits
+from flipbit.train.bits.optimizers import core, quantized, state_bits
+from flipbit.train.bits.quantizers import Grid, Sharpness, standardized
 from flipbit.train.checkpoint import Checkpoint
-from flipbit.train.files import write_json
-from flipbit.train.history import write_history
+from flipbit.train.data import batches as data_sets
+from flipbit.train.data import mixing
+from flipbit.train.data.splits import hold_out, refuse_if_it_saw_held_out
 from flipbit.train.keras_larq import keras, tf
-from flipbit.train.model_file import save_model
-from flipbit.train.networks import Layers, build, quantized_layers
-from flipbit.train.optimizers import core, quantized, state_bits
-from flipbit.train.quantizers import Grid
+from flipbit.train.losses import distillation, soft_targets
+from flipbit.train.nets.model_file import load_model, save_model
+from flipbit.train.nets.networks import NETWORKS, Layers, build, quantized_layers
+from flipbit.train.nets.own_net import build_own, net_file
+from flipbit.train.nets.start_from import copy_weights
+from flipbit.train.report.confusion import Confusion
+from flipbit.train.report.history import write_history
 from flipbit.train.settings import InputError, Settings
+from flipbit.train.teacher import Teacher, load_teacher
 
 SETTLE_IMAGES = 2560  # that BatchNorm's statistics are taken from after each epoch
 SETTLE_STREAM = 1_000_000  # added to the epoch for their order, apart from the training batches'
+CALIBRATION_IMAGES = 500  # for the ranges of simulated activations, as many as export takes
 RUN_FILE, CHECKPOINT_FILE, MODEL_FILE, MEAN_FILE = "run.json", "checkpoint.npz", "model.h5", "input_mean.npy"
 
 
 class Watcher:
-    """Told what happens in a run. This one says nothing; :mod:`flipbit.train.console` has one that draws."""
+    """Told what happens in a run. This one says nothing; :mod:`flipbit.train.report.console` has one that draws."""
 
     def started(self, trainer: Trainer) -> None: ...
 
@@ -51,14 +64,24 @@ class Watcher:
 class Trainer:
     """A net, its optimizer and its data set, ready to run epochs."""
 
-    def __init__(self, settings: Settings, data: data_sets.DataSet, mean: np.ndarray | None = None):
+    def __init__(
+        self,
+        settings: Settings,
+        data: data_sets.DataSet,
+        mean: np.ndarray | None = None,
+        validation: data_sets.DataSet | None = None,
+        teacher: Teacher | None = None,
+    ):
         self.settings = settings
         self.data = data
         self.mean = mean
+        self.validation = validation
+        self.teacher = teacher
+        self.answers = Answers(teacher, data, settings.seed) if teacher and settings.teacher_epochs else None
         # The same bits on every run: no atomics in reductions, a fixed order in threads.
         tf.config.experimental.enable_op_determinism()
         keras.utils.set_random_seed(settings.seed)
-        self.model = build(
+        self.model = (build if settings.net in NETWORKS else build_own)(
             str(settings.net),
             data.shape,
             len(data.classes),
@@ -70,53 +93,107 @@ class Trainer:
                 delta=float(settings.delta or 1.0),
                 scale=settings.scale,
                 forward=settings.forward,
+                standardize=settings.standardize,
             ),
         )
         self.layers = quantized_layers(self.model)
         self.kernels = [layer.kernel for layer in self.layers]
+        self.sharpness = Sharpness() if settings.estimator == "ede" else None
+        for layer in self.layers:
+            layer.kernel_quantizer.sharpness = self.sharpness
+        bits = settings.activation_bits
+        self.simulation = SimulatedActivations(self.model, bits) if bits else None
         self.optimizer = self._optimizer()
         self.first_signs = self.signs()
         self.history: list[dict[str, Any]] = []
+        self.result: dict[str, Any] = {}  # of a finished run, as in run.json
+        self.confusion: Confusion | None = None  # of a finished run, on the test images
         image = tf.TensorSpec((None, *data.shape), tf.uint8)
         label = tf.TensorSpec((None,), tf.int64)
-        self._train_step = tf.function(self._train_step_eager, input_signature=[image, label])
+        self._batch = [image, label]
+        if self.answers is not None:
+            self._batch.append(tf.TensorSpec((None, len(data.classes)), tf.float16))
+        self._train_step = tf.function(self._train_step_eager, input_signature=self._batch)
         self._test_step = tf.function(self._test_step_eager, input_signature=[image, label])
+        self._answer_step = tf.function(
+            lambda x: tf.argmax(self.model(self.normalize(x), training=False), 1), input_signature=[image]
+        )
         self._share = tf.Variable(0.0, trainable=False)
         self._settle_step = self._traced_settle_step(image)
+        self._simulated: tuple[Any, Any, Any] | None = None
 
     def _optimizer(self) -> Any:
         s = self.settings
-        core_class, core_settings = core(s.optimizer, s.learning_rate(0), s.momentum)
-        rule = "bc" if s.method == "adam" else s.rule  # with no kernels to quantize, the rule is idle
-        optimizer = quantized(
-            core_class,
-            rule=rule,
-            grid=Grid.of(s.bits, float(s.delta or 1.0)),
-            buffer_bits=s.buffer_bits or 0,
-            seed=s.seed,
-            weight_decay_l2=s.weight_decay,
-            kernels=self.kernels,
-            **core_settings,
-        )
+        chosen: dict[str, Any] = {
+            "grid": Grid.of(s.bits, float(s.delta or 1.0)),
+            "buffer_bits": s.buffer_bits or 0,
+            "seed": s.seed,
+            "weight_decay_l2": s.weight_decay,
+            "decay_kernels": s.decay_on == "all",
+            "kernels": self.kernels,
+        }
+        if s.buffer_rule == "mean":
+            optimizer: Any = FewBits(learning_rate=s.lr, rule="buffer", moves="linear", pace=s.pace, **chosen)
+        else:
+            core_class, core_settings = core(s.optimizer, s.learning_rate(0), s.momentum)
+            rule = "bc" if s.method == "adam" else s.rule  # with no kernels to quantize, the rule is idle
+            before_sign = standardized if s.standardize else None
+            chosen |= {"rule": rule, "clip": s.clip, "before_sign": before_sign}
+            optimizer = quantized(core_class, **chosen, **core_settings)
         optimizer.build(self.model.trainable_variables)
-        start = [kernel.read_value() for kernel in self.kernels]
-        if s.init == "spread":
-            start = [w * (optimizer.grid.limit / tf.reduce_max(tf.abs(w))) for w in start]
-        optimizer.start_from(start)
+        self._start(optimizer)
         return optimizer
 
+    def _start(self, optimizer: Any) -> None:
+        """Hand the kernels as they are to the optimizer, which keeps them as its rule does."""
+        start = [kernel.read_value() for kernel in self.kernels]
+        if self.settings.init == "spread":
+            start = [w * (optimizer.grid.limit / tf.reduce_max(tf.abs(w))) for w in start]
+        optimizer.start_from(start)
+
+    def start_from(self, model: Any, path: Path) -> None:
+        """Start from the weights of ``model`` instead of random ones."""
+        copy_weights(model, self.model, path)
+        self._start(self.optimizer)
+        self.first_signs = self.signs()
+
     def normalize(self, images: Any) -> Any:
-        """uint8 pixels to what the net sees; see :mod:`flipbit.train.data`."""
+        """Pixels (uint8, or floats of that range) to what the net sees; see :mod:`flipbit.train.data.batches`."""
         return (tf.cast(images, tf.float32) - (128.0 if self.mean is None else self.mean)) / 128.0
 
-    def _train_step_eager(self, images: Any, labels: Any) -> tuple[Any, Any]:
+    def _train_step_eager(self, images: Any, labels: Any, answers: Any = None) -> tuple[Any, Any]:
+        images, share = self._mixed(images)
         with tf.GradientTape() as tape:
             logits = self.model(self.normalize(images), training=True)
-            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
-            loss = tf.reduce_mean(losses)
+            loss = tf.reduce_mean(self._losses(logits, images, labels, share, answers))
         variables = self.model.trainable_variables
         self.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables))
         return loss, wrong_answers(logits, labels)
+
+    def _mixed(self, images: Any) -> tuple[Any, Any]:
+        """The batch after cutout and mixup, as asked for, and mixup's share."""
+        s, share = self.settings, None
+        if s.cutout or s.mixup:
+            images = tf.cast(images, tf.float32)
+        if s.cutout:
+            images = mixing.cutout(images, s.cutout, s.seed, self.optimizer.iterations)
+        if s.mixup:
+            images, share = mixing.mixup(images, s.mixup, s.seed, self.optimizer.iterations)
+        return images, share
+
+    def _losses(self, logits: Any, images: Any, labels: Any, share: Any, answers: Any = None) -> Any:
+        """One loss per image."""
+        s = self.settings
+        if s.label_smoothing or share is not None:
+            targets = soft_targets(labels, len(self.data.classes), s.label_smoothing, share)
+            losses = tf.nn.softmax_cross_entropy_with_logits(targets, logits)
+        else:
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+        if self.teacher is None:
+            return losses
+        answers = tf.stop_gradient(self.teacher.logits(images)) if answers is None else tf.cast(answers, tf.float32)
+        taught = distillation(logits, answers, s.teacher_temperature)
+        return (1.0 - s.teacher_weight) * losses + s.teacher_weight * taught
 
     def _test_step_eager(self, images: Any, labels: Any) -> tuple[Any, Any]:
         logits = self.model(self.normalize(images), training=False)
@@ -148,7 +225,7 @@ class Trainer:
         Moving averages lag behind weights that flip: on CIFAR-10 resnet8's test error after 50 epochs of BC is 19.5 %
         with them, and 17.8 % with these. The images are augmented, as those the net was trained on.
         """
-        batch = int(self.settings.batch or 1)
+        batch = self.batch_of(epoch)
         batches = self.data.train_batches(batch, self.settings.seed, SETTLE_STREAM + epoch)
         for i, (images, _) in enumerate(data_sets.prefetch(batches)):
             if i >= max(2, SETTLE_IMAGES // batch):
@@ -156,16 +233,57 @@ class Trainer:
             self._share.assign(i / (i + 1))
             self._settle_step(tf.constant(images))
 
-    def signs(self) -> list[np.ndarray]:
-        return [kernel.read_value().numpy() >= 0 for kernel in self.kernels]
+    def batch_of(self, epoch: int) -> int:
+        """Images a step in an epoch, counted from 0."""
+        return self.settings.batch_of(epoch)
 
-    def test(self) -> tuple[float, float]:
-        """Mean loss and error (a fraction) on the test images."""
+    def signs(self) -> list[np.ndarray]:
+        return [layer.kernel_quantizer.before_rounding(layer.kernel.read_value()).numpy() >= 0 for layer in self.layers]
+
+    def test(self, data: data_sets.DataSet | None = None, step: Any = None) -> tuple[float, float]:
+        """Mean loss and error (a fraction) on the test images of ``data``."""
+        data, step = data or self.data, step or self._test_step
         loss, wrong = 0.0, 0
-        for images, labels in data_sets.prefetch(self.data.test_batches(500)):
-            batch_loss, batch_wrong = self._test_step(images, labels)
+        for images, labels in data_sets.prefetch(data.test_batches(500)):
+            batch_loss, batch_wrong = step(tf.constant(images), tf.constant(labels))
             loss, wrong = loss + float(batch_loss), wrong + int(batch_wrong)
-        return loss / self.data.test_size, wrong / self.data.test_size
+        return loss / data.test_size, wrong / data.test_size
+
+    def confuse(self) -> Confusion:
+        """Which classes the net takes for which, over the test images."""
+        labels, answers = [], []
+        for x, y in data_sets.prefetch(self.data.test_batches(500)):
+            labels.append(y)
+            answers.append(self._answer_step(tf.constant(x)).numpy())
+        return Confusion.of(self.data.classes, np.concatenate(labels), np.concatenate(answers))
+
+    def simulated_steps(self) -> tuple[Any, Any, Any]:
+        """Functions that train, test and measure ranges with activations as on a device; traced when first needed."""
+        assert self.simulation is not None
+        if self._simulated is None:
+            image = tf.TensorSpec((None, *self.data.shape), tf.uint8)
+            label = tf.TensorSpec((None,), tf.int64)
+            with self.simulation.active(calibrated=False):
+                train_step = tf.function(self._train_step_eager, input_signature=self._batch).get_concrete_function()
+            with self.simulation.active(calibrated=True):
+                test_step = tf.function(self._test_step_eager, input_signature=[image, label]).get_concrete_function()
+            simulation = self.simulation
+            ranges = tf.function(lambda x: simulation.ranges(self.normalize(x)), input_signature=[image])
+            self._simulated = train_step, test_step, ranges
+        return self._simulated
+
+    def test_simulated(self, data: data_sets.DataSet) -> float:
+        """Error (a fraction) on the test images of ``data`` with activations in as many bits as simulated."""
+        assert self.simulation is not None
+        _, step, ranges = self.simulated_steps()
+        seen, found = 0, []
+        for images, _ in self.data.train_batches(CALIBRATION_IMAGES, self.settings.seed, SETTLE_STREAM):
+            found.append(ranges(tf.constant(images)))
+            seen += len(images)
+            if seen >= CALIBRATION_IMAGES:
+                break
+        self.simulation.calibrate(iter(found))
+        return self.test(data, step)[1]
 
     def run_epoch(self, watch: Watcher) -> None:
         """One more epoch; afterwards ``history`` has one more record."""
@@ -173,11 +291,17 @@ class Trainer:
         watch.epoch_started(epoch)
         rate = self.settings.learning_rate(epoch)
         self.optimizer.learning_rate = rate
+        batch = self.batch_of(epoch)
+        if isinstance(self.optimizer, FewBits):
+            self.optimizer.growth.assign(batch / int(self.settings.batch or 1))
+        if self.sharpness is not None:
+            self.sharpness.t.assign(self.settings.sharpness(epoch))
+        simulated = self.settings.simulates(epoch)
+        train_step = self.simulated_steps()[0] if simulated else self._train_step
         before, flips_before = self.signs(), [int(f) for f in self.optimizer.flips]
         start, seen, loss_sum, wrong_sum = time.perf_counter(), 0, 0.0, 0
-        batches = self.data.train_batches(int(self.settings.batch or 1), self.settings.seed, epoch)
-        for images, labels in data_sets.prefetch(batches):
-            loss, wrong = self._train_step(images, labels)
+        for images, *known in data_sets.prefetch(self._batches(batch, epoch)):
+            loss, wrong = train_step(tf.constant(images), *map(tf.constant, known))
             if not math.isfinite(float(loss)):
                 raise InputError(f"the loss became {float(loss)} in epoch {epoch + 1}: try a smaller --lr")
             seen, loss_sum, wrong_sum = seen + len(images), loss_sum + float(loss) * len(images), wrong_sum + int(wrong)
@@ -185,14 +309,20 @@ class Trainer:
             stopping.check()
         seconds = time.perf_counter() - start
         self.settle(epoch)
-        test_loss, test_error = self.test()
+        # With validation images the test images are not looked at before the end.
+        name, watched = ("test", self.data) if self.validation is None else ("validation", self.validation)
+        test_loss, test_error = self.test(watched)
         record = {
             "epoch": epoch + 1,
             "lr": rate,
             "loss": loss_sum / seen,
             "error": wrong_sum / seen,
-            "test_loss": test_loss,
-            "test_error": test_error,
+            f"{name}_loss": test_loss,
+            f"{name}_error": test_error,
+        }
+        if simulated:
+            record[f"quantized_{name}_error"] = self.test_simulated(watched)
+        record |= {
             "images_per_second": seen / seconds,
             "seconds": time.perf_counter() - start,
             "layers": self._layer_changes(before, flips_before),
@@ -200,11 +330,17 @@ class Trainer:
         self.history.append(record)
         watch.epoch_done(record)
 
+    def _batches(self, batch: int, epoch: int) -> Iterator[tuple[np.ndarray, ...]]:
+        """Images, labels and, where they are kept, the teacher's answers."""
+        if self.answers is None:
+            return self.data.train_batches(batch, self.settings.seed, epoch)
+        return self.answers.batches(batch, epoch % self.settings.teacher_epochs)
+
     def _layer_changes(self, before: list[np.ndarray], flips_before: list[int]) -> list[dict[str, Any]]:
         records = []
         for i, (layer, now) in enumerate(zip(self.layers, self.signs())):
             weights = layer.kernel_quantizer(layer.kernel.read_value(), training=False)
-            latent = self.optimizer.latent(i)
+            latent = layer.kernel_quantizer.before_rounding(self.optimizer.latent(i))
             records.append(
                 {
                     "name": layer.name,
@@ -266,36 +402,113 @@ def train(
     resume: bool = False,
     trainer_class: type[Trainer] = Trainer,
 ) -> Trainer:
-    """Run ``settings`` to the end in ``folder``, saving after each epoch; with ``resume``, go on from what is there."""
+    """Run ``settings`` to the end in ``folder``, saving after each epoch; with ``resume``, go on from what is there.
+
+    With more epochs than ``run.json`` says, a resumed run is extended.
+    """
     watch = watch or Watcher()
     settings.resolve()
     _use_threads(settings.threads)
     data = data_sets.load(settings.data, settings.data_dir, settings.augment, settings.image_size, settings.limit)
+    data_sets.require_classes(data)
+    validation = None
+    if settings.holdout:
+        data, validation = hold_out(data, settings.holdout)
     mean = data.mean_image() if settings.input == "mean" else None
-    trainer = trainer_class(settings, data, mean)
+    for option, path in (("--teacher", settings.teacher), ("--init-from", settings.init_from)):
+        if path:
+            refuse_if_it_saw_held_out(Path(path), option, settings)
+    teacher = load_teacher(Path(settings.teacher), data) if settings.teacher else None
+    trainer = trainer_class(settings, data, mean, validation, teacher)
     folder.mkdir(parents=True, exist_ok=True)
     if resume and (folder / CHECKPOINT_FILE).exists():
         trainer.restore(Checkpoint.load(folder / CHECKPOINT_FILE))
+    elif settings.init_from:
+        trainer.start_from(load_model(settings.init_from), Path(settings.init_from))
     if mean is not None:
         np.save(folder / MEAN_FILE, mean)
-    run = describe(trainer, started=_now())
-    if not resume or not (folder / RUN_FILE).exists():
-        write_json(folder / RUN_FILE, run)
+    if resume and (folder / RUN_FILE).exists():
+        _continue(folder / RUN_FILE, trainer)
+    else:
+        write_json(folder / RUN_FILE, describe(trainer, started=_now()))
     watch.started(trainer)
     while len(trainer.history) < int(settings.epochs or 0):
         trainer.run_epoch(watch)
         trainer.check_integrity()
+        # The model before the checkpoint: a run that stops between the two makes this epoch again, and with it both.
+        if settings.keep == "last" or kept_epoch(settings, trainer.history) == len(trainer.history):
+            save_model(trainer.model, folder / MODEL_FILE)
         trainer.checkpoint().save(folder / CHECKPOINT_FILE)
-        save_model(trainer.model, folder / MODEL_FILE)
         write_history(folder, trainer.history)
     if trainer.history:
-        saved = json.loads((folder / RUN_FILE).read_text())
-        saved["status"], saved["finished"] = "finished", saved.get("finished") or _now()
-        saved["result"] = {k: v for k, v in trainer.history[-1].items() if k != "layers"}
-        saved["result"]["training_seconds"] = sum(record["seconds"] for record in trainer.history)
-        write_json(folder / RUN_FILE, saved)
+        finish(trainer, folder)
     watch.finished(trainer)
     return trainer
+
+
+def kept_epoch(settings: Settings, history: list[dict[str, Any]]) -> int:
+    """The epoch whose weights ``model.h5`` holds, counted from 1.
+
+    With ``--keep best`` that of the smallest validation error, the first of equals. Where activations are simulated,
+    it is one of the epochs that did so, by its error in that many bits.
+    """
+    if settings.keep != "best":
+        return len(history)
+    name = "quantized_validation_error"
+    if not any(name in record for record in history):
+        name = "validation_error"
+    best = min((record for record in history if name in record), key=lambda record: record[name])
+    return int(best["epoch"])
+
+
+def finish(trainer: Trainer, folder: Path) -> None:
+    """Take the weights that are kept, look at the test images, and write what came out."""
+    settings, history = trainer.settings, trainer.history
+    epoch = kept_epoch(settings, history)
+    if epoch != len(history):
+        trainer.model.set_weights(load_model(folder / MODEL_FILE).get_weights())
+    result = {k: v for k, v in history[epoch - 1].items() if k != "layers"}
+    if trainer.validation is not None:
+        result["test_loss"], result["test_error"] = trainer.test()
+        if trainer.simulation is not None and settings.simulates(epoch - 1):
+            result["quantized_test_error"] = trainer.test_simulated(trainer.data)
+    result["training_seconds"] = sum(record["seconds"] for record in history)
+    trainer.result = result
+    trainer.confusion = trainer.confuse()
+    trainer.confusion.save(folder)
+    saved = json.loads((folder / RUN_FILE).read_text())
+    saved["status"], saved["finished"] = "finished", saved.get("finished") or _now()
+    saved["result"] = result
+    write_json(folder / RUN_FILE, saved)
+
+
+def _continue(path: Path, trainer: Trainer) -> None:
+    """Check a resumed run against its ``run.json``, and note there when it is extended."""
+    saved, epochs, done = json.loads(path.read_text()), int(trainer.settings.epochs or 0), len(trainer.history)
+    if saved.get("status") == "finished" and not done:
+        raise InputError(
+            f"{path.parent}: a finished run without its {CHECKPOINT_FILE} cannot go on; to train its model further, "
+            f"start another run with --init-from {path.with_name(MODEL_FILE)}"
+        )
+    for name, digest in saved.get("files", {}).items():
+        if digest != _files(trainer.settings).get(name):
+            raise InputError(f"--{name} {getattr(trainer.settings, name)}: the file has changed since the run began")
+    if epochs < done:
+        raise InputError(f"--epochs {epochs}: the run has done {done} epochs already")
+    if epochs != saved["settings"]["epochs"]:
+        note = {"after_epoch": done, "from": saved["settings"]["epochs"], "to": epochs, "at": _now()}
+        saved["settings"]["epochs"], saved["status"] = epochs, "running"
+        saved["extended"] = [*saved.get("extended", []), note]
+        saved.pop("finished", None)
+        write_json(path, saved)
+
+
+def _files(settings: Settings) -> dict[str, str]:
+    """Digests of the files every epoch depends on, beside the data."""
+    paths = {"teacher": Path(settings.teacher)} if settings.teacher else {}
+    if settings.net not in NETWORKS:
+        paths["net"] = net_file(str(settings.net))
+    return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in paths.items()}
 
 
 def _use_threads(count: int) -> None:
@@ -325,7 +538,9 @@ def describe(trainer: Trainer, started: str) -> dict[str, Any]:
             "offset": 128 if trainer.mean is None else MEAN_FILE,
         },
         "state_bits_per_weight": trainer.state_bits(),
+        "files": _files(trainer.settings),
         "train_images": trainer.data.train_size,
+        "validation_images": trainer.validation.test_size if trainer.validation else 0,
         "test_images": trainer.data.test_size,
         "versions": {"python": platform.python_version(), **{p: metadata.version(p) for p in packages}},
         "machine": {"cpu": _cpu(), "cores": os.cpu_count(), "system": platform.platform()},

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import platform
+import shlex
 import sys
 import time
 from datetime import datetime, timezone
@@ -29,8 +30,10 @@ from pathlib import Path
 from typing import Any
 
 try:
+    from flipbit.runtime.exits import CommandParser, guarded
+    from flipbit.runtime.files import write_json, write_text
+    from flipbit.runtime.shown import shown
     from flipbit.train import stopping
-    from flipbit.train.files import write_json, write_text
     from flipbit.train.settings import InputError
 except ModuleNotFoundError:
     sys.exit("flipbit is not installed here; run:  pip install -c constraints.txt -e '.[train]'   (or: make setup)")
@@ -41,7 +44,7 @@ SCALES = ("quick", "small", "paper")
 
 
 def parser() -> argparse.ArgumentParser:
-    p = argparse.ArgumentParser(
+    p = CommandParser(
         prog="train/reproduce.py",
         description=(__doc__ or "").split("\n\n")[0],
         epilog=(__doc__ or "").split("\n\n", 1)[1],
@@ -183,23 +186,16 @@ def _today() -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
+    again = shlex.join(["python", "train/reproduce.py", *(sys.argv[1:] if argv is None else argv)])
+    return guarded(
+        lambda: _main(argv), stopped=f"stopped; finished runs and epochs are kept; go on with: {shown(again)}"
+    )
+
+
+def _main(argv: list[str] | None) -> None:
     given = parser().parse_args(argv)
-    folder = None
-    try:
-        with stopping.heard():
-            folder = check(given)
-            reproduce(given, folder)
-        return 0
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        print(f"error: {error.strerror or error}: {error.filename or folder}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        again = " ".join(["python train/reproduce.py", *(sys.argv[1:] if argv is None else argv)])
-        print(f"\nstopped; finished runs and epochs are kept; go on with: {again}", file=sys.stderr)
-        return 130
+    with stopping.heard():
+        reproduce(given, check(given))
 
 
 if __name__ == "__main__":

@@ -2,12 +2,14 @@
 
 #include <string.h>
 
-#include "fb_checkpoint_flash.h"
+#include "fb_consent.h"
+#include "fb_ledger_flash.h"
 
-static const fb_command *const lists[] = {fb_device_commands, fb_model_commands, fb_slot_commands, fb_learn_commands};
+static const fb_command *const lists[] = {fb_device_commands, fb_consent_commands, fb_model_commands, fb_slot_commands,
+                                          fb_learn_commands};
 
-const uint8_t *fb_app_image(unsigned slot, uint32_t *length) {
-    if (slot != FB_SLOT_BUILT_IN) return fb_slot_image(slot, length);
+const uint8_t *fb_app_image(const fb_app *app, unsigned slot, uint32_t *length) {
+    if (slot != FB_SLOT_BUILT_IN) return fb_slot_image(&app->ledger, slot, length);
     *length = BOARD_MODEL_SIZE;
     return *length ? board_model : NULL;
 }
@@ -35,7 +37,7 @@ static fb_status cut_memory(fb_app *app, const fb_model *model) {
 fb_status fb_app_use(fb_app *app, unsigned slot) {
     fb_model model;
     uint32_t length;
-    const uint8_t *image = fb_app_image(slot, &length);
+    const uint8_t *image = fb_app_image(app, slot, &length);
     fb_status status = image ? fb_model_open(&model, image, length) : FB_ERR_TRUNCATED;
     if (status == FB_OK) status = cut_memory(app, &model);
     if (status != FB_OK) return status;
@@ -56,12 +58,14 @@ static void event(fb_app *app, const char *text) {
 }
 
 void fb_app_start(fb_app *app) {
-    unsigned selected = fb_slot_selected(), slot;
+    unsigned selected, slot;
     uint32_t length;
     memset(app, 0, sizeof *app);
     app->slot = FB_SLOT_NONE;
-    fb_learning_start(&app->learning, fb_checkpoint_flash());
-    if (fb_app_image(selected, &length)) app->refused = (uint8_t)fb_app_use(app, selected);
+    fb_ledger_open(&app->ledger, fb_ledger_flash());
+    fb_app_learning_start(&app->learning, &app->ledger);
+    selected = fb_slot_selected(&app->ledger);
+    if (fb_app_image(app, selected, &length)) app->refused = (uint8_t)fb_app_use(app, selected);
     if (!app->ready) fb_app_use(app, FB_SLOT_BUILT_IN);
     for (slot = 0; !app->ready && slot < fb_slots(); slot++) fb_app_use(app, slot);
     event(app, "ready: flipbit " FB_VERSION " on " BOARD_NAME);
@@ -120,6 +124,8 @@ void fb_app_answer(fb_app *app) {
     app->waiting = false;
     if (!command) {
         status = fb_refuse(app, FB_REPLY_COMMAND, app->frame[2]);
+    } else if (!fb_permitted(app, command->number)) {
+        status = fb_refuse_locked(app);
     } else if (app->size < command->least || app->size > command->most) {
         status = fb_refuse(app, FB_REPLY_LENGTH, app->size);
     } else {

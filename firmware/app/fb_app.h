@@ -9,8 +9,8 @@
 #ifndef FB_APP_H
 #define FB_APP_H
 
+#include "fb_app_learning.h"
 #include "fb_frame.h"
-#include "fb_learning.h"
 #include "fb_slots.h"
 #include "flipbit.h"
 
@@ -32,8 +32,10 @@ typedef struct fb_app {
     uint32_t input_size, output_size, arena_size;
     uint32_t loaded; /* bytes of the input that came, from its start */
     uint32_t detail; /* of an error */
+    fb_ledger ledger;
     fb_upload upload;
-    fb_learning learning;
+    fb_app_learning learning;
+    bool unlocked;      /* the key was presented: fb_consent.h */
     uint8_t checkpoint; /* fb_status of what is saved of learning, if the model in use cannot go on from it */
 } fb_app;
 
@@ -47,7 +49,8 @@ typedef struct fb_command {
 } fb_command;
 
 /* Lists of commands, one per file. A new list is added to `lists` in fb_app.c. */
-extern const fb_command fb_device_commands[], fb_model_commands[], fb_slot_commands[], fb_learn_commands[];
+extern const fb_command fb_device_commands[], fb_consent_commands[], fb_model_commands[], fb_slot_commands[],
+    fb_learn_commands[];
 
 /* Start: use the selected image, or the one linked in, and say so on the line. */
 void fb_app_start(fb_app *app);
@@ -72,7 +75,7 @@ fb_status fb_app_use(fb_app *app, unsigned slot);
 void fb_app_resume(fb_app *app);
 
 /* An image by the number of its slot, FB_SLOT_BUILT_IN too; NULL if there is none. */
-const uint8_t *fb_app_image(unsigned slot, uint32_t *length);
+const uint8_t *fb_app_image(const fb_app *app, unsigned slot, uint32_t *length);
 
 static inline uint8_t *fb_payload(fb_app *app) { return app->frame + FB_FRAME_HEAD; }
 

@@ -1,7 +1,7 @@
 /* Commands about the device: identify, counters, echo, reset. */
 #include <string.h>
 
-#include "fb_app.h"
+#include "fb_consent.h"
 
 static void put_text(fb_app *app, const char *text) {
     size_t size = strlen(text) + 1;
@@ -11,7 +11,7 @@ static void put_text(fb_app *app, const char *text) {
 
 /* The names fit behind the numbers. */
 typedef char fb_identity_fits
-    [60 + sizeof FB_VERSION + sizeof BOARD_NAME + sizeof BOARD_CHIP + sizeof BOARD_CORE <= FB_PAYLOAD_MAX ? 1 : -1];
+    [61 + sizeof FB_VERSION + sizeof BOARD_NAME + sizeof BOARD_CHIP + sizeof BOARD_CORE <= FB_PAYLOAD_MAX ? 1 : -1];
 
 static fb_reply identify(fb_app *app) {
     bool ready = app->ready;
@@ -35,13 +35,14 @@ static fb_reply identify(fb_app *app) {
     fb_put32(app, BOARD_ARENA_SIZE);
     fb_put32(app, BOARD_RAM_SIZE);
     fb_put32(app, BOARD_FLASH_SIZE);
-    fb_put32(app, FB_SLOT_ROOM);
+    fb_put32(app, FB_SLOT_SIZE);
     fb_put32(app, BOARD_CLOCK_HZ);
     fb_put32(app, BOARD_TICK_HZ);
     put_text(app, FB_VERSION);
     put_text(app, BOARD_NAME);
     put_text(app, BOARD_CHIP);
     put_text(app, BOARD_CORE);
+    fb_payload(app)[app->size++] = fb_lock_state(app);
     return FB_REPLY_OK;
 }
 

@@ -28,7 +28,7 @@ static void use_learned(fb_app *app) {
 void fb_app_resume(fb_app *app) {
     uint32_t room;
     uint8_t *start = memory(app, &room);
-    fb_status status = fb_learning_resume(&app->learning, &app->model, start, room);
+    fb_status status = fb_app_learning_resume(&app->learning, &app->model, start, room);
     app->checkpoint = (uint8_t)(status == FB_ERR_EMPTY ? FB_OK : status);
     if (app->learning.open) use_learned(app);
 }
@@ -39,7 +39,7 @@ static fb_reply need_learning(fb_app *app) {
 
 static fb_reply need_step(fb_app *app) {
     fb_reply status = need_learning(app);
-    if (status != FB_REPLY_OK || fb_learning_busy(&app->learning)) return status;
+    if (status != FB_REPLY_OK || fb_app_learning_busy(&app->learning)) return status;
     return fb_refuse(app, FB_REPLY_STATE, FB_MISSING_STEP);
 }
 
@@ -50,15 +50,15 @@ static void put_ticks(fb_app *app, uint32_t start) { fb_put32(app, board_ticks()
 /* The image that learning starts from: as it was uploaded or linked in. */
 static fb_status original(const fb_app *app, fb_model *model) {
     uint32_t length;
-    const uint8_t *image = fb_app_image(app->slot, &length);
+    const uint8_t *image = fb_app_image(app, app->slot, &length);
     return image ? fb_model_open(model, image, length) : FB_ERR_TRUNCATED;
 }
 
 static fb_reply open_learning(fb_app *app) {
     const uint8_t *p = fb_payload(app);
-    fb_learning *learning = &app->learning;
+    fb_app_learning *learning = &app->learning;
     fb_train_config config;
-    fb_learning_needs needs;
+    fb_app_learning_needs needs;
     fb_model model;
     fb_status status;
     uint32_t room, beside;
@@ -77,8 +77,8 @@ static fb_reply open_learning(fb_app *app) {
     if (status != FB_OK) return fb_refuse(app, FB_REPLY_MODEL, (uint32_t)status);
     start = memory(app, &room);
     beside = (uint32_t)(start - board_arena);
-    status = fb_learning_plan(&model, &config, room, &needs);
-    if (status == FB_OK) status = fb_learning_open(learning, &model, &config, fresh, start, room);
+    status = fb_app_learning_plan(&model, &config, room, &needs);
+    if (status == FB_OK) status = fb_app_learning_open(learning, &model, &config, fresh, start, room);
     if (status == FB_OK) {
         use_learned(app);
         app->checkpoint = FB_OK;
@@ -96,9 +96,9 @@ static fb_reply open_learning(fb_app *app) {
     fb_put32(app, needs.arena);
     fb_put32(app, status == FB_OK ? fb_train_steps(&learning->train) : 0);
     fb_put32(app, status == FB_OK && learning->resumed);
-    fb_put32(app, learning->kept ? learning->store.capacity : 0);
+    fb_put32(app, fb_ledger_room(&app->ledger));
     fb_put32(app, FB_CHECKPOINT_HEAD + model.size + needs.state);
-    fb_put32(app, learning->kept && learning->store.current.length ? learning->store.current.owner : 0);
+    fb_put32(app, app->ledger.checkpoint ? app->ledger.owner : 0);
     return FB_REPLY_OK;
 }
 
@@ -111,7 +111,7 @@ static fb_reply begin(fb_app *app) {
     if (reply != FB_REPLY_OK) return reply;
     steps = fb_train_steps(&app->learning.train);
     if (fb_get32(p) != steps) return fb_refuse(app, FB_REPLY_ORDER, steps);
-    status = fb_learning_begin(&app->learning, fb_get32(p + 4), fb_get32(p + 8), fb_get32(p + 12));
+    status = fb_app_learning_begin(&app->learning, fb_get32(p + 4), fb_get32(p + 8), fb_get32(p + 12));
     app->size = 0;
     return status == FB_OK ? FB_REPLY_OK : refuse_core(app, status);
 }
@@ -119,7 +119,7 @@ static fb_reply begin(fb_app *app) {
 /* index u32 | label u32 → class u32 | loss u32 | ticks u32. The one before again: the same answer. */
 static fb_reply sample(fb_app *app) {
     uint32_t index = fb_get32(fb_payload(app)), label = fb_get32(fb_payload(app) + 4), start = board_ticks();
-    fb_learning *learning = &app->learning;
+    fb_app_learning *learning = &app->learning;
     fb_reply reply = need_step(app);
     if (reply != FB_REPLY_OK) return reply;
     if (app->loaded != app->input_size) return fb_refuse(app, FB_REPLY_STATE, FB_MISSING_INPUT);
@@ -128,7 +128,7 @@ static fb_reply sample(fb_app *app) {
     if (index + 1 != learning->train.seen) {
         fb_status status;
         if (index != learning->train.seen) return fb_refuse(app, FB_REPLY_ORDER, learning->train.seen);
-        status = fb_learning_sample(learning, app->input, label);
+        status = fb_app_learning_sample(learning, app->input, label);
         if (status != FB_OK) return refuse_core(app, status);
     }
     app->size = 0;
@@ -141,7 +141,7 @@ static fb_reply sample(fb_app *app) {
 /* step u32 | pass u32, since BEGIN → more u32 | steps u32 | flips u32 | ticks u32. The one before again: the same. */
 static fb_reply end_pass(fb_app *app) {
     uint32_t step = fb_get32(fb_payload(app)), pass = fb_get32(fb_payload(app) + 4), start = board_ticks();
-    fb_learning *learning = &app->learning;
+    fb_app_learning *learning = &app->learning;
     const fb_train *train = &learning->train;
     fb_reply reply = need_learning(app);
     uint32_t steps;
@@ -154,7 +154,7 @@ static fb_reply end_pass(fb_app *app) {
         if (step != steps) return fb_refuse(app, FB_REPLY_ORDER, steps);
         if (pass != train->passes) return fb_refuse(app, FB_REPLY_ORDER, train->passes);
         if (train->seen != train->samples) return fb_refuse(app, FB_REPLY_ORDER, train->seen);
-        status = fb_learning_end_pass(learning);
+        status = fb_app_learning_end_pass(learning);
         if (status != FB_OK && status != FB_MORE) return refuse_core(app, status);
         app->model = train->model; /* its CRC has changed */
     }
@@ -184,29 +184,29 @@ static fb_reply read_learned(fb_app *app) {
 
 /* → number of the record u32 | its bytes u32 | most erases of a slot u32. Nothing is written if nothing has changed. */
 static fb_reply save(fb_app *app) {
-    fb_learning *learning = &app->learning;
+    fb_app_learning *learning = &app->learning;
     fb_reply reply = need_learning(app);
     uint32_t worst = 0, slot;
     fb_status status;
     if (reply != FB_REPLY_OK) return reply;
-    if (!learning->kept) return fb_refuse(app, FB_REPLY_STATE, FB_MISSING_STORE);
+    if (!app->ledger.kept) return fb_refuse(app, FB_REPLY_STATE, FB_MISSING_STORE);
     if (!learning->between) return fb_refuse(app, FB_REPLY_STATE, FB_MISSING_END);
-    status = fb_learning_save(learning);
+    status = fb_app_learning_save(learning);
     if (status != FB_OK) return refuse_core(app, status);
-    for (slot = 0; slot < learning->store.flash->slots; slot++) {
-        uint32_t wear = fb_store_wear(&learning->store, slot);
+    for (slot = 0; slot < app->ledger.store.flash->slots; slot++) {
+        uint32_t wear = fb_store_wear(&app->ledger.store, slot);
         if (wear > worst) worst = wear;
     }
     app->size = 0;
-    fb_put32(app, learning->store.current.sequence);
-    fb_put32(app, learning->store.current.length);
+    fb_put32(app, app->ledger.store.current.sequence);
+    fb_put32(app, app->ledger.store.current.length);
     fb_put32(app, worst);
     return FB_REPLY_OK;
 }
 
 /* Back to the image as it was uploaded or linked in; what was saved goes, too. */
 static fb_reply forget(fb_app *app) {
-    fb_status status = fb_learning_forget(&app->learning);
+    fb_status status = fb_app_learning_forget(&app->learning);
     if (status != FB_OK) return refuse_core(app, status);
     app->size = 0;
     if (app->ready) status = fb_app_use(app, app->slot);

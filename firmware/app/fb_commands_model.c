@@ -21,7 +21,7 @@ static uint32_t lap(run *r) {
 static fb_reply run_net(run *r, fb_app *app, void (*after)(void *, unsigned, unsigned, const int8_t *, uint32_t)) {
     fb_hooks hooks = {0};
     fb_status status;
-    if (fb_learning_busy(&app->learning)) return fb_refuse(app, FB_REPLY_STATE, FB_MISSING_END);
+    if (fb_app_learning_busy(&app->learning)) return fb_refuse(app, FB_REPLY_STATE, FB_MISSING_END);
     hooks.context = r;
     hooks.after = after;
     r->app = app;

@@ -10,7 +10,7 @@ static fb_reply look(fb_app *app) {
     const uint8_t *image;
     bool ok;
     if (slot != FB_SLOT_BUILT_IN && slot >= fb_slots()) return fb_refuse(app, FB_REPLY_RANGE, fb_slots());
-    image = fb_app_image(slot, &length);
+    image = fb_app_image(app, slot, &length);
     ok = image && length >= 16;
     if (ok) crc = fb_get32(image + 12);
     app->size = 0;
@@ -26,7 +26,7 @@ static fb_reply begin(fb_app *app) {
     unsigned slot = p[0];
     if (app->ready && slot == app->slot) return fb_refuse(app, FB_REPLY_IN_USE, slot);
     app->size = 0;
-    return fb_upload_begin(&app->upload, slot, fb_get32(p + 4), fb_get32(p + 8), &app->detail);
+    return fb_upload_begin(&app->upload, &app->ledger, slot, fb_get32(p + 4), fb_get32(p + 8), &app->detail);
 }
 
 /* offset u32 | bytes */
@@ -37,7 +37,7 @@ static fb_reply piece(fb_app *app) {
     return fb_upload_piece(&app->upload, fb_get32(p), p + 4, size, &app->detail);
 }
 
-static fb_reply finish(fb_app *app) { return fb_upload_finish(&app->upload, &app->detail); }
+static fb_reply finish(fb_app *app) { return fb_upload_finish(&app->upload, &app->ledger, &app->detail); }
 
 /* slot u8: use its image from now on, after the next start too. */
 static fb_reply choose(fb_app *app) {
@@ -46,11 +46,11 @@ static fb_reply choose(fb_app *app) {
     fb_status status;
     fb_reply reply;
     if (slot != FB_SLOT_BUILT_IN && slot >= fb_slots()) return fb_refuse(app, FB_REPLY_RANGE, fb_slots());
-    if (!fb_app_image(slot, &length)) return fb_refuse(app, FB_REPLY_STATE, FB_MISSING_IMAGE);
+    if (!fb_app_image(app, slot, &length)) return fb_refuse(app, FB_REPLY_STATE, FB_MISSING_IMAGE);
     if (app->learning.open && app->learning.changed) return fb_refuse(app, FB_REPLY_STATE, FB_MISSING_SAVE);
     status = fb_app_use(app, slot);
     if (status != FB_OK) return fb_refuse(app, FB_REPLY_MODEL, (uint32_t)status);
-    reply = fb_slot_select(slot, &app->detail);
+    reply = fb_slot_select(&app->ledger, slot, &app->detail);
     if (reply == FB_REPLY_OK) {
         app->refused = FB_OK;
     } else {
@@ -66,7 +66,7 @@ static fb_reply read_image(fb_app *app) {
     unsigned slot = p[0];
     uint32_t offset = fb_get32(p + 4), size = fb_get32(p + 8), length;
     if (slot != FB_SLOT_BUILT_IN && slot >= fb_slots()) return fb_refuse(app, FB_REPLY_RANGE, fb_slots());
-    image = fb_app_image(slot, &length);
+    image = fb_app_image(app, slot, &length);
     if (!image) return fb_refuse(app, FB_REPLY_STATE, FB_MISSING_IMAGE);
     if (size > FB_PIECE_MAX) return fb_refuse(app, FB_REPLY_RANGE, FB_PIECE_MAX);
     if (offset > length || size > length - offset) return fb_refuse(app, FB_REPLY_RANGE, length);

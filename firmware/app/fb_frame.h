@@ -31,9 +31,10 @@ typedef enum fb_reply {
     FB_REPLY_MODEL,   /* the image is refused or cannot run; the fb_status of the core */
     FB_REPLY_STORE,   /* erasing or programming failed; the board_status */
     FB_REPLY_IN_USE,  /* the slot holds the model in use; its number */
-    FB_REPLY_FULL,    /* no place left to note a selection; upload an image again */
+    FB_REPLY_FULL,    /* of firmware whose selections could run out; not sent any more */
     FB_REPLY_DIFFERS, /* a piece is not what came at its offset before; the offset */
     FB_REPLY_LEARN,   /* learning or saving failed; the fb_status of the core */
+    FB_REPLY_LOCKED,  /* the board is locked; an fb_consent_by: who can consent */
     /* of what was no frame: id and command are 0 then */
     FB_REPLY_LONG = 0x10, /* over-long; the most bytes there may be */
     FB_REPLY_COBS,        /* a zero-run leads outside, or too short */

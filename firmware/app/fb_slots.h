@@ -1,50 +1,40 @@
-/* Slots: places for images in the board's storage, and a note of which one is in use.
+/* Slots: places for images in the board's storage. What they hold, and which is used, is noted in the ledger.
  *
- * The storage (FB_SLOT_STORE bytes of it) is cut into FB_SLOT_COUNT equal parts of whole pages:
+ * The storage is cut in two: FB_SLOT_STORE bytes for FB_SLOT_COUNT slots of whole pages, and the rest, at least two
+ * pages, for the ledger:
  *
- *     | records: image, selection, selection, … | image, executed where it lies | unused |
- *     0                                         FB_SLOT_HEAD
+ *     | image, executed where it lies | unused | image | unused | ledger: fb_ledger.h, a store as in docs/store.md |
+ *     0                                        FB_SLOT_SIZE     FB_SLOT_STORE                       BOARD_STORE_SIZE
  *
- * A record has 16 bytes (u32 each) and starts at a multiple of FB_RECORD, as storage is programmed in units:
- *
- *     image       "FBim" | length | CRC of the image, as in its header | CRC-32 of these 12 bytes
- *     selection   "FBse" | number, rising | slot, or FB_SLOT_BUILT_IN  | CRC-32 of these 12 bytes
- *
- * The image record is first and written last, after the image has been checked: an upload that was interrupted leaves
- * no image. The selection with the highest number counts, in whichever slot it stands; one that was cut off has a
- * wrong CRC and does not count, so that a selection is made whole or not at all.
+ * A slot has no header. An upload first notes that the slot is empty, then erases and programs it, and notes the image
+ * after it has been checked: one that was interrupted leaves no image, and what an interrupted erase left is never read.
  */
 #ifndef FB_SLOTS_H
 #define FB_SLOTS_H
 
 #include "board.h"
 #include "fb_frame.h"
+#include "fb_ledger.h"
 #include "flipbit.h"
 
-/* Bytes of the storage that are for slots, from its start, a multiple of BOARD_STORE_PAGE: half of it. The rest is for
- * checkpoints of learning. */
+/* Bytes of the storage that are for slots, from its start: half of its pages, if that leaves two for the ledger. */
+#define FB_STORE_PAGES (BOARD_STORE_SIZE / BOARD_STORE_PAGE)
 #ifndef FB_SLOT_STORE
-#define FB_SLOT_STORE (BOARD_STORE_SIZE / BOARD_STORE_PAGE / 2u * BOARD_STORE_PAGE)
+#define FB_SLOT_STORE \
+    (BOARD_STORE_PAGE * (FB_STORE_PAGES >= 4u ? FB_STORE_PAGES / 2u : FB_STORE_PAGES > 2u ? FB_STORE_PAGES - 2u : 0u))
 #endif
 
 #if FB_SLOT_STORE > 0
 #define FB_SLOT_UNIT BOARD_STORE_UNIT
 #define FB_SLOT_PAGE BOARD_STORE_PAGE
-#define FB_SLOT_COUNT (FB_SLOT_STORE / BOARD_STORE_PAGE >= 2 ? 2u : 1u)
-#define FB_SLOT_SIZE (FB_SLOT_STORE / BOARD_STORE_PAGE / FB_SLOT_COUNT * BOARD_STORE_PAGE)
+#define FB_SLOT_COUNT (FB_SLOT_STORE / BOARD_STORE_PAGE >= FB_LEDGER_SLOTS ? FB_LEDGER_SLOTS : 1u)
+#define FB_SLOT_SIZE (FB_SLOT_STORE / BOARD_STORE_PAGE / FB_SLOT_COUNT * BOARD_STORE_PAGE) /* the longest image */
 #else
 #define FB_SLOT_UNIT 4u
 #define FB_SLOT_PAGE 4u
 #define FB_SLOT_COUNT 0u
 #define FB_SLOT_SIZE 0u
 #endif
-#define FB_RECORD (FB_SLOT_UNIT > 16u ? FB_SLOT_UNIT : 16u)
-#define FB_RECORDS 16u /* of a slot: an image, 15 selections */
-#define FB_SLOT_HEAD (FB_RECORD * FB_RECORDS)
-#define FB_SLOT_ROOM (FB_SLOT_SIZE > FB_SLOT_HEAD ? FB_SLOT_SIZE - FB_SLOT_HEAD : 0u) /* for an image */
-
-/* Slot numbers that are none. */
-enum { FB_SLOT_BUILT_IN = 0xFF, FB_SLOT_NONE = 0xFE };
 
 /* An upload on its way. */
 typedef struct fb_upload {
@@ -58,22 +48,23 @@ typedef struct fb_upload {
 /* How many there are. A function, as compilers warn of "slot < 0u" on boards that have none. */
 static inline unsigned fb_slots(void) { return FB_SLOT_COUNT; }
 
-/* The image in a slot, with its length; NULL if its record is missing or wrong. What the image holds is not checked. */
-const uint8_t *fb_slot_image(unsigned slot, uint32_t *length);
+/* The image in a slot, with its length; NULL if it holds none. What the image holds is not checked. */
+const uint8_t *fb_slot_image(const fb_ledger *ledger, unsigned slot, uint32_t *length);
 
 /* The slot to use after start-up, FB_SLOT_BUILT_IN if none was ever selected. */
-unsigned fb_slot_selected(void);
+unsigned fb_slot_selected(const fb_ledger *ledger);
 
 /* Note that `slot` is to be used from now on. */
-fb_reply fb_slot_select(unsigned slot, uint32_t *detail);
+fb_reply fb_slot_select(fb_ledger *ledger, unsigned slot, uint32_t *detail);
 
 /* Erase a slot and begin an upload. */
-fb_reply fb_upload_begin(fb_upload *upload, unsigned slot, uint32_t length, uint32_t crc, uint32_t *detail);
+fb_reply fb_upload_begin(fb_upload *upload, fb_ledger *ledger, unsigned slot, uint32_t length, uint32_t crc,
+                         uint32_t *detail);
 
 /* The next piece. One that came already is compared with what was stored: sending a piece again does no harm. */
 fb_reply fb_upload_piece(fb_upload *upload, uint32_t offset, const uint8_t *data, uint32_t size, uint32_t *detail);
 
 /* Check the whole image and make it selectable. */
-fb_reply fb_upload_finish(fb_upload *upload, uint32_t *detail);
+fb_reply fb_upload_finish(fb_upload *upload, fb_ledger *ledger, uint32_t *detail);
 
 #endif

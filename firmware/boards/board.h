@@ -13,6 +13,7 @@
 #ifndef BOARD_H
 #define BOARD_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* Made from board.toml at build time:
@@ -54,6 +55,14 @@ __attribute__((noreturn)) void board_reset(void);
 /* Called after a CPU fault (bad access, undefined instruction). The default resets the board; programs may define their
  * own. */
 __attribute__((noreturn)) void board_fault(void);
+
+/* Whether the board agrees, at this moment, that whoever is on the line changes it: a button held, a jumper set. Asked
+ * only by firmware built with LOCKED=1, before each command that needs consent. The default never agrees; a board.c that
+ * has such a thing defines its own. */
+bool board_consents(void);
+
+/* The key that was linked into the program with KEY_FILE=…, of size 0 without: another way to consent. */
+extern const uint8_t board_key[], board_key_end[];
 
 /* Storage for images: read it at BOARD_STORE_BASE, as memory. Erased bytes are 0xFF. Between two erasures a unit is
  * programmed at most once, unless BOARD_STORE_REPROGRAM. Both functions read back what they did; that is how storage

@@ -73,10 +73,12 @@ class Profile:
         return self.flash.size + (self.store.size if self.facts["store"]["kind"] == "flash" else 0)
 
     def qemu_command(self, elf: Path, *more: str) -> list[str]:
-        """The emulator with a program; semihosting on, UART nowhere unless ``more`` says."""
+        """The emulator with a program: what it says over semihosting is on stdout, what QEMU itself says on stderr. The
+        UART is where ``more`` says."""
         qemu = self.facts["qemu"]
         return [qemu["system"], *qemu["args"], "-kernel", str(elf), "-display", "none", "-monitor", "none",
-                "-semihosting-config", "enable=on,target=native", *more]  # fmt: skip
+                "-chardev", "stdio,id=said", "-semihosting-config", "enable=on,target=native,chardev=said",
+                *more]  # fmt: skip
 
 
 def names(boards: Path = BOARDS) -> list[str]:

@@ -1,19 +1,26 @@
 """What a program takes of a board's flash and RAM, and whether its model can run there.
 
     python3 report_sizes.py NAME flipbit.elf [arena_needs model.fbit]
+    python3 report_sizes.py --store [NAME ...]      builds the application without a model for these boards (all) and
+                                                    writes what it takes into runtime/board/devices/programs.json
 
-`arena_needs` is the host program built from arena_needs.c. Exit status 1 if the arena is too small for the model.
+`arena_needs` is the host program built from arena_needs.c. Exit status 1 if the arena is too small for the model. What
+is stored is what `flipbit info --board` says on machines without compilers.
 """
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 import read_profile
 from read_profile import Profile
+
+PROGRAMS = Path(__file__).resolve().parents[2] / "runtime" / "board" / "devices" / "programs.json"
 
 
 @dataclass(frozen=True)
@@ -90,7 +97,41 @@ def table(profile: Profile, sizes: Sizes, need: Needs | None) -> str:
     return "\n".join(f"  {name:<11} {size:>9}  {note}".rstrip() for name, size, note in rows)
 
 
+def program(profile: Profile, sizes: Sizes) -> dict[str, int]:
+    """What the application without a model takes of a board's flash, and the RAM it leaves."""
+    return {"flash": profile.flash.size - sizes.free_flash, "ram_free": sizes.room}
+
+
+def store(names: list[str]) -> None:
+    """Build for boards, and keep what :func:`program` says of them."""
+    from flipbit.runtime.board.profile import BoardError, make
+    from flipbit.runtime.stopping import stops_cleanly
+
+    text = PROGRAMS.read_text(encoding="utf-8") if PROGRAMS.is_file() else "{}"
+    boards = json.loads(text).get("boards", {})
+    with stops_cleanly(), tempfile.TemporaryDirectory() as folder:
+        for name in names or read_profile.names():
+            profile = read_profile.read(name)
+            done = make(name, None, Path(folder), read_profile.BOARDS.parent)
+            if done.status:
+                raise BoardError(f"{name} was not built:\n{done.last_words}")
+            boards[name] = program(profile, measure(profile, Path(folder) / name / "flipbit.elf"))
+            sys.stderr.write(f"{name}: {boards[name]}\n")
+    boards = {name: boards[name] for name in read_profile.names() if name in boards}
+    about = "bytes the application takes of the flash and leaves of the RAM; firmware/boards/report_sizes.py --store"
+    PROGRAMS.write_text(json.dumps({"about": about, "boards": boards}, indent=1) + "\n", encoding="utf-8")
+
+
 def main(arguments: list[str]) -> int:
+    if arguments[:1] == ["--store"]:
+        from flipbit.runtime.errors import FlipbitError
+
+        try:
+            store(arguments[1:])
+        except (read_profile.ProfileError, FlipbitError) as error:
+            sys.stderr.write(f"{error}\n")
+            return 2
+        return 0
     if len(arguments) not in (2, 4):
         sys.stderr.write(f"{__doc__}\n")
         return 2

@@ -11,7 +11,6 @@ numbers. Exit status 1 if anything differed. DATA is what `flipbit run` takes.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import tempfile
@@ -23,11 +22,13 @@ import numpy as np
 import read_profile
 import report_sizes
 
-from flipbit.runtime.boards import BoardError, build, load_profile
-from flipbit.runtime.data_files import Data, load_data
-from flipbit.runtime.device import open_device
-from flipbit.runtime.errors import ArgumentError, FlipbitError
-from flipbit.runtime.model import Model
+from flipbit.runtime.board.profile import BoardError, build, load_profile
+from flipbit.runtime.core.model import Model
+from flipbit.runtime.data.load import Data, load_data
+from flipbit.runtime.errors import ArgumentError
+from flipbit.runtime.exits import CommandParser, guarded
+from flipbit.runtime.files import write_json
+from flipbit.runtime.link.device import open_device
 from flipbit.runtime.text_table import text_table
 
 
@@ -120,7 +121,7 @@ def count(text: str) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p = CommandParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("model", type=Path, help="an image (.fbit)")
     p.add_argument("--data", required=True, metavar="DATA", help="images: a data set's folder, .npz, digits …")
     p.add_argument("--images", type=count, metavar="N", help="only the first N")
@@ -148,22 +149,20 @@ def run(given: argparse.Namespace, folder: Path) -> list[BoardRun]:
             sys.stderr.write(f"{name}: left out: {error}\n")
             continue
         if given.json:
-            text = json.dumps([asdict(r) for r in runs], indent=1) + "\n"
-            given.json.write_text(text, encoding="utf-8")
+            write_json(given.json, [asdict(r) for r in runs])
     if not runs:
         raise BoardError("no board has run; why is said above")
     return runs
 
 
 def main(argv: list[str] | None = None) -> int:
-    given = parser().parse_args(argv)
+    return guarded(lambda: _main(parser().parse_args(argv)), also=(read_profile.ProfileError,))
+
+
+def _main(given: argparse.Namespace) -> int:
     one_cpu()
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            runs = run(given, Path(folder))
-    except (FlipbitError, read_profile.ProfileError, OSError) as error:
-        sys.stderr.write(f"error: {error}\n")
-        return 2
+    with tempfile.TemporaryDirectory() as folder:
+        runs = run(given, Path(folder))
     sys.stdout.write(table(runs) + "\n")
     for r in runs:
         if r.first_difference:

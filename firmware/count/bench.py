@@ -1,9 +1,10 @@
 """Count the instructions of an image's inference on every core, in QEMU.
 
-  python firmware/count/bench.py                        MLPerf Tiny's ResNet-8 of models/ (exported first)
+  python firmware/count/bench.py                        MLPerf Tiny's ResNet-8 of models/
   python firmware/count/bench.py net.fbit --cores M0 M4
   python firmware/count/bench.py net.fbit --boards microbit hifive1    on boards, in the RAM they have
   python firmware/count/bench.py net.fbit --json counts.json
+  python firmware/count/bench.py net.fbit --store       into inference.json, for flipbit info --board
 
 Every layer's output is compared with the C core on this machine. Needs qemu-system-arm, qemu-system-riscv32 (Debian:
 qemu-system-misc), arm-none-eabi-gcc and riscv64-unknown-elf-gcc; capstone (pip) for the model of cycles.
@@ -13,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import tempfile
 from dataclasses import asdict, dataclass
@@ -21,13 +21,18 @@ from pathlib import Path
 
 import counting
 import cycles
+import numpy as np
 from counting import CORES, Core, Count, CountError, read_profile
 
-from flipbit.runtime.errors import FlipbitError
-from flipbit.runtime.image import Image, read_image
+from flipbit.runtime.board.plan import layer_key
+from flipbit.runtime.core.model import Model
+from flipbit.runtime.exits import CommandParser, guarded
+from flipbit.runtime.files import check_place, write_text
+from flipbit.runtime.image.reader import Image, read_image
 
 ROOT = counting.FIRMWARE.parent
-DEFAULT = ROOT / "models" / "cifar10-resnet8" / "model.h5"
+DEFAULT = ROOT / "models" / "cifar10-resnet8" / "model.fbit"
+INFERENCE = ROOT / "runtime" / "board" / "devices" / "inference.json"
 
 # CMSIS-NN (99f736a): the int8 convolutions of ResNet-8, counted with a plugin of this kind. Nothing else of the net is
 # in these numbers, everything is in ours.
@@ -44,6 +49,7 @@ class LayerResult:
     macs: int
     instructions: int
     cycles: int | None
+    modelled: dict[str, int]  # cycles by core: M0 also for M0+
 
 
 @dataclass(frozen=True)
@@ -91,8 +97,11 @@ def result_of(core: Core, count: Count, image: Image) -> CoreResult:
     layers = []
     for run, region in zip(count.run.layers, count.layers):
         op = image.operations[run.op]
-        spent = cycles.modelled_cycles(name, region.instructions) if modelled else None
-        layers.append(LayerResult(run.op, op.name, op.kind, run.kernel, macs(image, run.op), region.total, spent))
+        each = {like: cycles.modelled_cycles(like, region.instructions) for like in modelled}
+        known = {like: n for like, n in each.items() if n is not None}
+        layers.append(
+            LayerResult(run.op, op.name, op.kind, run.kernel, macs(image, run.op), region.total, each.get(name), known)
+        )
     conv_macs = sum(layer.macs for layer in layers if layer.kind == "conv")
     published = CMSIS_NN.get(name) if conv_macs == RESNET8_CONV_MACS else None
     return CoreResult(
@@ -149,17 +158,6 @@ def layers_table(results: list[CoreResult]) -> str:
     return _aligned(rows) + "\n\nkernels\n" + _aligned(kernels)
 
 
-def exported(folder: Path) -> Path:
-    """ResNet-8 as an image, out of the trained model."""
-    target = folder / "resnet8.fbit"
-    command = [sys.executable, str(ROOT / "export" / "to_fbit.py"), str(DEFAULT), "-o", str(target)]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=ROOT)
-    if done.returncode:
-        last = "\n".join(done.stderr.strip().splitlines()[-3:])
-        raise CountError(f"could not export {DEFAULT}: give an image instead (bench.py net.fbit):\n{last}")
-    return target
-
-
 def emulated_boards() -> list[str]:
     return [name for name in read_profile.names() if read_profile.read(name).emulated]
 
@@ -171,7 +169,7 @@ def chosen(given: argparse.Namespace) -> list[Core]:
 
 
 def parser() -> argparse.ArgumentParser:
-    found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    found = CommandParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     found.add_argument("model", nargs="?", type=Path, help="an image (.fbit); ResNet-8 without")
     where = found.add_mutually_exclusive_group()
     where.add_argument("--cores", nargs="+", choices=[core.name for core in CORES], help="all without")
@@ -181,12 +179,13 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument(
         "--json", type=Path, metavar="FILE", help="write the results there as well ('-': only, to stdout)"
     )
+    found.add_argument("--store", action="store_true", help=f"add them to {INFERENCE.relative_to(ROOT)}")
     found.add_argument("--build", type=Path, metavar="DIR", help="keep what is built there")
     return found
 
 
 def run(given: argparse.Namespace, folder: Path) -> list[CoreResult]:
-    model = given.model or exported(folder)
+    model = given.model or DEFAULT
     image = read_image(model)
     expected = counting.host_crcs(image.data)
     plugin = counting.build_plugin(folder)
@@ -199,27 +198,48 @@ def run(given: argparse.Namespace, folder: Path) -> list[CoreResult]:
     return results
 
 
+def store(model: Path, results: list[CoreResult], cores: list[Core]) -> None:
+    """Add what was counted of every layer; the same layer, kernel and core only once."""
+    known = json.loads(INFERENCE.read_text(encoding="utf-8"))["layers"] if INFERENCE.is_file() else []
+    rows = {(row["core"], row["kernel"], row["layer"]): row for row in known}
+    described = Model(model).layers
+    for core, result in zip(cores, results):
+        for counted, layer in zip(result.layers, described):
+            if counted.kernel == "nothing":
+                continue
+            key = (short_name(core), counted.kernel, layer_key(layer))
+            work = layer.macs or int(np.prod(layer.output_shape))
+            rows[key] = {
+                "core": key[0], "kernel": key[1], "layer": key[2], "work": work,
+                "instructions": counted.instructions, "cycles": counted.modelled,
+            }  # fmt: skip
+    lines = ",\n".join(json.dumps(rows[key], ensure_ascii=False) for key in sorted(rows))
+    about = "instructions of layers by core and kernel, counted by firmware/count/bench.py --store"
+    INFERENCE.write_text(f'{{"about": "{about}", "layers": [\n{lines}\n]}}\n', encoding="utf-8")
+
+
 def main(argv: list[str] | None = None) -> int:
-    given = parser().parse_args(argv)
-    try:
-        with tempfile.TemporaryDirectory() as temporary:
-            results = run(given, given.build or Path(temporary))
-    except (CountError, FlipbitError, OSError) as error:
-        sys.stderr.write(f"{error}\n")
-        return 2
+    return guarded(lambda: _main(parser().parse_args(argv)), also=(CountError, read_profile.ProfileError))
+
+
+def _main(given: argparse.Namespace) -> None:
+    check_place(None if str(given.json) == "-" else given.json)
+    with tempfile.TemporaryDirectory() as temporary:
+        results = run(given, given.build or Path(temporary))
+    if given.store:
+        store(given.model or DEFAULT, results, chosen(given))
     text = json.dumps([asdict(result) for result in results], indent=1) + "\n"
     if str(given.json) == "-":
         sys.stdout.write(text)
-        return 0
+        return
     if given.json:
-        given.json.write_text(text, encoding="utf-8")
+        write_text(given.json, text)
     sys.stdout.write(f"{totals_table(results)}\n\n{layers_table(results)}\n\n")
     sys.stdout.write(
         "Instructions are counted; every layer's output equals the host's, bit for bit. Cycles are a model: Arm's\n"
         "published costs for memory without wait states. CMSIS-NN is int8 and only the convolutions. Bytes: arena for\n"
         "the fastest kernels, the least arena, the arena there was, stack of fb_invoke, the core's code, the image.\n"
     )
-    return 0
 
 
 if __name__ == "__main__":

@@ -106,7 +106,7 @@ def bench_input(size: int) -> np.ndarray:
 
 def host_crcs(image: bytes) -> list[int]:
     """CRC-32 of every layer's output for that input, by the C core on this machine."""
-    from flipbit.runtime import core
+    from flipbit.runtime.core import library as core
 
     opened = core.Opened(image)
     tensors = [_tensor_size(image, index) for index in (opened.model.input, opened.model.output)]
@@ -130,15 +130,16 @@ def build(
     board: str, folder: Path, model: Path | None, program: str = "bench", flags: str = "", name: str = ""
 ) -> Path:
     """The ELF file of a program, in folder/name; raises :class:`CountError` with the end of what make said."""
+    from flipbit.runtime.board.profile import BoardError, make
+
+    variables = {"PROGRAM": program, "OUT": f"build/{name or board}", **({"BOARD_FLAGS": flags} if flags else {})}
+    try:
+        done = make(board, model, folder, FIRMWARE, **variables)
+    except BoardError as error:
+        raise CountError(str(error)) from None
+    if done.status:
+        raise CountError(f"make BOARD={board} PROGRAM={program} failed:\n{done.last_words}")
     out = folder.resolve() / (name or board)
-    command = ["make", "-C", str(FIRMWARE), "-j2", f"BOARD={board}", f"PROGRAM={program}", f"BUILD={folder.resolve()}",
-               f"OUT={out}", f"PYTHON={sys.executable}"]  # fmt: skip
-    command += [f"MODEL={model.resolve()}"] if model else []
-    command += [f"BOARD_FLAGS={flags}"] if flags else []
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
-    if done.returncode:
-        last = "\n".join((done.stdout + done.stderr).strip().splitlines()[-8:])
-        raise CountError(f"make BOARD={board} PROGRAM={program} failed:\n{last}")
     return out / f"{'flipbit' if program == 'app' else program}.elf"
 
 
@@ -154,16 +155,20 @@ def build_plugin(folder: Path) -> Path:
 
 def emulate(board: str, elf: Path, *more: str) -> str:
     """What a program says over semihosting; it has to end by itself with status 0."""
+    from flipbit.runtime.stopping import run_child
+
     command = read_profile.read(board).qemu_command(elf, "-serial", "null", *more)
     if not shutil.which(command[0]):
         raise CountError(f"{command[0]} is missing: on Debian, apt install qemu-system-arm qemu-system-misc")
     try:
-        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=SECONDS)
+        done = run_child(command, timeout=SECONDS)
     except subprocess.TimeoutExpired:
         raise CountError(f"{elf} on {board} did not end within {SECONDS} s") from None
     if done.returncode:
-        raise CountError(f"{elf} on {board} ended with status {done.returncode}: {done.stderr.strip()[-300:]}")
-    return done.stderr
+        raise CountError(
+            f"{elf} on {board} ended with status {done.returncode}: {(done.stdout + done.stderr).strip()[-300:]}"
+        )
+    return done.stdout
 
 
 def parse_run(text: str) -> Run:

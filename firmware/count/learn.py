@@ -2,7 +2,7 @@
 
   python firmware/count/learn.py resnet8.fbit                          a table: every core, every method
   python firmware/count/learn.py resnet8.fbit --cores M0 M4 --methods sr --arenas 131072
-  python firmware/count/learn.py resnet8.fbit --name resnet8 --store   into runtime/devices/counts.json, which the
+  python firmware/count/learn.py resnet8.fbit --name resnet8 --store   into runtime/board/devices/counts.json, which the
                                                                        simulator of devices takes its costs from
 
 A step on one sample is run on the emulated core; the image after it must be the one the C core on this machine makes.
@@ -27,13 +27,14 @@ import read_profile
 import report_sizes
 from counting import CORES, Core, CountError, Region
 
-from flipbit.runtime.errors import FlipbitError
-from flipbit.runtime.finetune import METHODS, buffer_start
-from flipbit.runtime.learner import Learner, LearnerConfig
-from flipbit.runtime.workload import Workload
+from flipbit.runtime.commands.finetune import METHODS, buffer_start
+from flipbit.runtime.core.learner import Learner, LearnerConfig
+from flipbit.runtime.exits import CommandParser, guarded
+from flipbit.runtime.image.reader import read_image
+from flipbit.runtime.simulate.workload import Workload
 
 ROOT = counting.FIRMWARE.parent
-STORE = ROOT / "runtime" / "devices" / "counts.json"
+STORE = ROOT / "runtime" / "board" / "devices" / "counts.json"
 PHASES = ("scale", "measure", "update")  # the sweeps of a first step
 LABEL, RATE = 1, 0.05  # of learn_main.c
 CONFIGS = {
@@ -204,7 +205,7 @@ def commit_name() -> str:
 
 
 def parser() -> argparse.ArgumentParser:
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p = CommandParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("model", type=Path, help="an image (.fbit)")
     p.add_argument("--cores", nargs="+", choices=[core.name for core in CORES], help="all without")
     p.add_argument("--methods", nargs="+", choices=CONFIGS, default=list(CONFIGS), help="all without")
@@ -217,23 +218,23 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: list[str] | None = None) -> int:
-    given = parser().parse_args(argv)
+    return guarded(lambda: _main(parser().parse_args(argv)), also=(CountError, read_profile.ProfileError))
+
+
+def _main(given: argparse.Namespace) -> None:
     counting.SECONDS = given.patience
     name = given.name or given.model.stem
     found: list[CoreCount] = []
-    try:
-        with tempfile.TemporaryDirectory() as temporary:
-            folder = given.build or Path(temporary)
-            plugin = counting.build_plugin(folder)
-            for core in CORES:
-                if given.cores and core.name not in given.cores:
-                    continue
-                for method in given.methods:
-                    sys.stderr.write(f"{core.name}, {method}: building and running on {core.board} …\n")
-                    found.append(count(core, given.model, name, given.arenas, folder, plugin, method))
-    except (CountError, FlipbitError, OSError) as error:
-        sys.stderr.write(f"{error}\n")
-        return 2
+    read_image(given.model)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = given.build or Path(temporary)
+        plugin = counting.build_plugin(folder)
+        for core in CORES:
+            if given.cores and core.name not in given.cores:
+                continue
+            for method in given.methods:
+                sys.stderr.write(f"{core.name}, {method}: building and running on {core.board} …\n")
+                found.append(count(core, given.model, name, given.arenas, folder, plugin, method))
     sys.stdout.write(table(found) + "\n")
     if given.store:
         stored = json.loads(STORE.read_text(encoding="utf-8")) if STORE.is_file() else {}
@@ -241,7 +242,6 @@ def main(argv: list[str] | None = None) -> int:
         command = f"python firmware/count/learn.py {given.model.name}{arenas} --name {name} --store"
         STORE.parent.mkdir(exist_ok=True)
         STORE.write_text(as_text(merge(stored, found, command, commit_name())), encoding="utf-8")
-    return 0
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "fb_layer.h"
+#include "run/fb_layer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -9,8 +9,8 @@
  *
  * Tensors and the caller's buffers lie at odd addresses: only the arena promises alignment.
  */
-#include "fb_plan.h"
 #include "fuzz.h"
+#include "run/fb_plan.h"
 
 /* A valid image may ask for hours of work or gigabytes; larger nets than this are only opened and planned. */
 #ifndef FUZZ_MAX_WORK

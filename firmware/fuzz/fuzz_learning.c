@@ -3,24 +3,26 @@
  *
  *     data: image | script of SCRIPT bytes (fuzz_learning.h)
  *
- * Image, state and arena are allocations of exactly the size asked for. A net is trained for two steps in the least arena;
- * then
+ * Image, state and arena are allocations of exactly the size asked for. A net is trained for two steps in the least arena,
+ * or, where that would take too many passes, in one for a pass a step; then
  *
- *     arena    a larger one gives the same bits and the same state
+ *     arena    another one gives the same bits and the same state
  *     resume   so does going on from a copy of image and state that was taken after some pass
  *     forged   a state that was changed is refused; with its CRC repaired it is refused, or training goes on and leaves a
  *              valid image
  */
 #include "fuzz_learning.h"
-#include "fb_learn.h"
 #include "fuzz.h"
+#include "learn/fb_train_internal.h"
 
-/* Training a sample costs some times what running it does, and a run of this target trains many. */
+/* A net may have many channels, or many pixels, or take many passes over many samples; not all of them. In
+ * multiply-accumulates of a training, forwards only. */
 #ifndef FUZZ_MAX_WORK
-#define FUZZ_MAX_WORK 6000u
+#define FUZZ_MAX_WORK 1500000u
 #endif
-#define FUZZ_MAX_MEMORY 100000u
+#define FUZZ_MAX_MEMORY 4000000u
 #define STEPS 2u
+#define FEW_PASSES 4u /* of two steps in the fast arena: calibration, measurement, two updates */
 
 typedef struct task {
     const uint8_t *image, *script;
@@ -125,10 +127,10 @@ static void train_forged(const task *t, run *r) {
     REQUIRE(passes);
 }
 
-static void run_all(const task *t, size_t least, size_t fast) {
-    size_t between = fast > least ? least + (fast - least) * t->script[ARENA] / 255 : least;
+/* Trains in arenas of `first` bytes, and of `between`. */
+static void run_all(const task *t, size_t first, size_t between) {
     unsigned passes = STEPS * t->most_passes;
-    run a = make_run(t, t->image, NULL, least), b = make_run(t, t->image, NULL, between), c, forged;
+    run a = make_run(t, t->image, NULL, first), b = make_run(t, t->image, NULL, between), c, forged;
     fb_status status = open_run(t, &a);
     if (status != FB_OK) { /* weights that two operations share cannot be trained */
         REQUIRE(status == FB_ERR_OFFSET);
@@ -138,7 +140,7 @@ static void run_all(const task *t, size_t least, size_t fast) {
     }
     train(t, &a, STEPS, t->script[STOP] % 16u);
     c = make_run(t, a.image, a.state, between);
-    forged = make_run(t, a.image, a.state, least);
+    forged = make_run(t, a.image, a.state, first);
     REQUIRE(train(t, &a, STEPS, passes));
     REQUIRE(open_run(t, &b) == FB_OK);
     REQUIRE(train(t, &b, STEPS, passes));
@@ -187,6 +189,16 @@ static uint32_t passes_at_most(const fb_model *model) {
     return 2 + 2 * filters;
 }
 
+static void try_arenas(const task *t, const fb_model *model, size_t least, size_t fast) {
+    uint64_t work = work_of(model) * t->samples;
+    if (fast < least) fast = least;
+    if (work * STEPS * t->most_passes <= FUZZ_MAX_WORK) {
+        run_all(t, least, least + (fast - least) * t->script[ARENA] / 255);
+    } else if (work * FEW_PASSES <= FUZZ_MAX_WORK) { /* and with up to a fourth less: passes stay few */
+        run_all(t, fast, fast - (fast - least) * t->script[ARENA] / 1020);
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     uint8_t *image;
     fb_model model;
@@ -208,10 +220,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
             uint64_t memory[16] = {0};
             REQUIRE(fb_train_open(&(fb_train){0}, image, size, memory, sizeof memory, memory, sizeof memory,
                                   &t.config) != FB_OK);
-        } else if (least && work_of(&model) * t.samples <= FUZZ_MAX_WORK && t.state_size < FUZZ_MAX_MEMORY &&
-                   least < FUZZ_MAX_MEMORY && fast < FUZZ_MAX_MEMORY) {
+        } else if (least && t.state_size < FUZZ_MAX_MEMORY && least < FUZZ_MAX_MEMORY && fast < FUZZ_MAX_MEMORY &&
+                   fb_model_tensor(&model, model.input).size < FUZZ_MAX_MEMORY) {
             t.input = make_input(&model);
-            run_all(&t, least, fast);
+            try_arenas(&t, &model, least, fast);
             free_odd(t.input);
         }
     }

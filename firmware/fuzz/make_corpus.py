@@ -3,7 +3,8 @@
     python firmware/fuzz/make_corpus.py firmware/fuzz/corpus
 
 The same seeds give the same bytes. A net costs little to run (the fuzzer runs it thousands of times a second), so
-images are a few pixels wide. For learning, the nets with weights get a script behind them (fuzz_learning.h).
+images are a few pixels wide; the last ones have many channels, or many outputs. For learning, the nets with weights get
+a script behind them (fuzz_learning.h).
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from pathlib import Path
 import numpy as np
 
 from flipbit.export.calibrate import calibrate
-from flipbit.export.fbit import fbit_bytes
 from flipbit.export.graph import (
     Add,
     AveragePool,
@@ -30,6 +30,7 @@ from flipbit.export.graph import (
     Tensor,
 )
 from flipbit.export.quantize import quantize_graph
+from flipbit.export.write.fbit import fbit_bytes
 
 Padding = tuple[int, int, int, int]
 NONE: Padding = (0, 0, 0, 0)
@@ -168,7 +169,7 @@ def many_alive(count: int) -> Callable[[int], bytes]:
     """`count` tensors wait to be added up at the end; the core keeps at most 16 alive (FB_MAX_LIVE)."""
 
     def build(seed: int) -> bytes:
-        net = Net(seed, (2, 1, 2))
+        net = Net(seed, (2, 2, 1))
         waiting = [net.relu("t0") for _ in range(count)]
         x = waiting[0]
         for other in waiting[1:]:
@@ -199,6 +200,19 @@ def large_window(seed: int) -> bytes:
     x = net.max_pool(net.conv("t0", 1, (1, 1), padding=NONE, relu=False), (17, 17), (1, 1), (16, 0, 16, 0))
     net.dense(net.flatten(x), 2, binary=True)
     return net.image()
+
+
+def wide(channels: int, filters: int) -> Callable[[int], bytes]:
+    """Many channels, few pixels: sums of gradients are long where planes are small."""
+
+    def build(seed: int) -> bytes:
+        net = Net(seed, (2, 2, channels))
+        x = net.conv("t0", filters, padding=NONE, kernel=(2, 2))
+        x = net.conv(x, filters // 2, (1, 1), padding=NONE, binary=False)
+        net.dense(net.flatten(x), 3, binary=True)
+        return net.image()
+
+    return build
 
 
 def _conv(shape: tuple[int, int, int], *rest: object, **options: object) -> Callable[[int], bytes]:
@@ -235,7 +249,7 @@ NETS: dict[str, Callable[[int], bytes]] = {
     "shortcut": single(lambda net, x: net.shortcut(x, 5), (5, 4, 3)),
     "shortcut-same": single(lambda net, x: net.shortcut(x, 3, stride=1), (2, 3, 3)),
     "relu": single(lambda net, x: net.relu(x), (3, 2, 2)),
-    "flatten": single(lambda net, x: net.flatten(x), (2, 3, 2)),
+    "flatten": single(lambda net, x: net.flatten(x), (2, 3, 1)),
     "residual": residual,
     "projection": projection,
     "chain": chain,
@@ -243,6 +257,10 @@ NETS: dict[str, Callable[[int], bytes]] = {
     "alive-16": many_alive(16),
     "alive-17": many_alive(17),
     "max-pool-17x17": large_window,
+    "wide-96": wide(96, 48),
+    "wide-256": wide(256, 64),
+    "outputs-65536": _conv((256, 256, 1), 1, (1, 1), padding=NONE, relu=False),
+    "outputs-131072": _conv((256, 256, 1), 2, (1, 1), padding=NONE, relu=False),
 }
 
 
@@ -255,9 +273,17 @@ SCRIPTS = {
 }
 SCRIPT_SIZE = 36
 LEARNING = {
-    "flips": ("conv-chunks-16", "conv-taps-2x4", "dense-binary", "projection", "max-pool-17x17"),
-    "buffers": ("conv-taps-3", "conv-1x1-stride-2", "dense-binary-whole-words", "chain"),
-    "biases": ("conv-int8-stride", "dense-int8", "residual", "holes"),
+    "flips": (
+        "conv-chunks-16",
+        "conv-taps-2x4",
+        "dense-binary",
+        "projection",
+        "max-pool-17x17",
+        "wide-96",
+        "outputs-65536",
+    ),
+    "buffers": ("conv-taps-3", "conv-1x1-stride-2", "dense-binary-whole-words", "chain", "wide-256"),
+    "biases": ("conv-int8-stride", "dense-int8", "residual", "holes", "outputs-131072"),
 }
 
 

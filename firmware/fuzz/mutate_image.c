@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "fb_layer.h"
 #include "mutate.h"
+#include "run/fb_layer.h"
 
 enum { MOST = 40 }; /* tensors and operations; more are cut off */
 

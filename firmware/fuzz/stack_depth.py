@@ -111,7 +111,7 @@ def _pointed(name: str, functions: dict[str, Function], above: tuple[str, ...]) 
     reached = POINTERS.get(plain, POINTERS.get(functions[name].file))
     if reached is None:
         raise StackError(f"{name} calls through a pointer: say in POINTERS what it may reach")
-    listed = "".join(path.read_text() for path in [CORE / "fb_kernels.c", *CORE.glob("fb_kernels_*.h")])
+    listed = "".join(path.read_text() for path in (CORE / "kernels").glob("fb_kernels*.[ch]"))
     kernels = [kernel for kernel in set(re.findall(r"FB_ENTRY\((\w+)\)", listed)) if kernel in functions]
     targets = {
         KERNELS: kernels,

@@ -17,7 +17,9 @@ struct fb_flash_sim {
     uint32_t *erases;  /* per page */
     uint8_t *worn;     /* per page, fb_worn */
     fb_flash_counts counts;
-    uint64_t cut_at; /* number of the operation in which power fails */
+    uint64_t cut_at;     /* number of the operation in which power fails */
+    uint64_t misread_at; /* number of the read that goes wrong */
+    fb_misread misread;
     uint64_t random;
     fb_flash_watch watch;
     void *watch_context;
@@ -66,6 +68,17 @@ static bool fails(fb_flash_sim *sim, bool erase, uint32_t offset) {
     return cut;
 }
 
+/* A read that goes wrong once. */
+static fb_status misread(fb_flash_sim *sim, uint8_t *to, uint32_t size) {
+    uint64_t bit = draw(sim) % (8 * (uint64_t)size);
+    if (sim->misread == FB_MISREAD_FAILS) return FB_ERR_FLASH;
+    if (sim->misread == FB_MISREAD_BIT)
+        to[bit / 8] ^= (uint8_t)(1u << bit % 8);
+    else
+        memset(to, sim->misread == FB_MISREAD_ONES ? 0xff : 0, size);
+    return FB_OK;
+}
+
 static fb_status sim_read(void *context, uint32_t offset, void *data, uint32_t size) {
     fb_flash_sim *sim = context;
     uint8_t *to = data;
@@ -76,6 +89,7 @@ static fb_status sim_read(void *context, uint32_t offset, void *data, uint32_t s
     }
     sim->counts.read += size;
     if (size == 0) return FB_OK;
+    bool wrong = sim->counts.reads++ == sim->misread_at;
     for (uint32_t unit = offset / sim->port.unit; sim->unreadable && unit <= (offset + size - 1) / sim->port.unit;
          unit++)
         if (sim->state[unit] & UNREADABLE) return FB_ERR_FLASH;
@@ -89,7 +103,7 @@ static fb_status sim_read(void *context, uint32_t offset, void *data, uint32_t s
         else
             to[i] = (uint8_t)((to[i] & ~sim->weak[offset + i]) | weak);
     }
-    return FB_OK;
+    return wrong ? misread(sim, to, size) : FB_OK;
 }
 
 /* Is the unit free to be programmed with this, by the rules of real flash? */
@@ -218,6 +232,7 @@ fb_flash_sim *fb_flash_sim_new(uint32_t size, uint32_t page, uint32_t unit, uint
     }
     sim->random = seed;
     sim->cut_at = NEVER;
+    sim->misread_at = NEVER;
     sim->violation = "";
     sim->port.mapped = sim->memory;
     for (uint32_t i = 0; i < size; i += 8) {
@@ -256,7 +271,13 @@ void fb_flash_sim_watch(fb_flash_sim *sim, fb_flash_watch watch, void *context, 
 void fb_flash_sim_on(fb_flash_sim *sim) {
     sim->counts.off = 0;
     sim->cut_at = NEVER;
+    sim->misread_at = NEVER;
     sim->weak_reads = (uint8_t)(draw(sim) % 3);
+}
+
+void fb_flash_sim_misread(fb_flash_sim *sim, uint64_t after, fb_misread how) {
+    sim->misread_at = sim->counts.reads + after;
+    sim->misread = how;
 }
 
 void fb_flash_sim_wear(fb_flash_sim *sim, uint32_t page, fb_worn how) {

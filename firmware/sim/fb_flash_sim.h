@@ -13,7 +13,7 @@
 #ifndef FB_FLASH_SIM_H
 #define FB_FLASH_SIM_H
 
-#include "../core/fb_store.h"
+#include "../core/include/fb_store.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -40,11 +40,21 @@ typedef enum fb_worn {
     FB_WORN_COUNT
 } fb_worn;
 
+/* What a read that goes wrong once gives: the cells hold what they held, and the next read is right. */
+typedef enum fb_misread {
+    FB_MISREAD_BIT,   /* a bit of it is turned */
+    FB_MISREAD_ONES,  /* all ones: nobody drove the bus */
+    FB_MISREAD_ZEROS, /* all zeros */
+    FB_MISREAD_FAILS, /* the port reports an error */
+    FB_MISREAD_COUNT
+} fb_misread;
+
 typedef struct fb_flash_counts {
     uint64_t operations;  /* units programmed and pages erased */
     uint64_t programmed;  /* units */
     uint64_t erased;      /* pages */
     uint64_t read;        /* bytes */
+    uint64_t reads;       /* calls */
     uint32_t violations;  /* uses a real flash forbids: see fb_flash_sim_violation for the first */
     uint32_t worst_erase; /* erases of the page erased most */
     uint32_t off;         /* 1: power has failed */
@@ -72,6 +82,9 @@ void fb_flash_sim_watch(fb_flash_sim *sim, fb_flash_watch watch, void *context, 
 
 /* Power returns. Whatever cut was ordered is forgotten. */
 void fb_flash_sim_on(fb_flash_sim *sim);
+
+/* Let the read after `after` more of them go wrong, and the one after that be right again. */
+void fb_flash_sim_misread(fb_flash_sim *sim, uint64_t after, fb_misread how);
 
 /* Let a page be worn from now on; or any page after so many erases (0: never). */
 void fb_flash_sim_wear(fb_flash_sim *sim, uint32_t page, fb_worn how);

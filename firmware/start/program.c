@@ -14,3 +14,5 @@ void start_program(void) {
 }
 
 __attribute__((weak)) void board_fault(void) { board_reset(); }
+
+__attribute__((weak)) bool board_consents(void) { return false; }

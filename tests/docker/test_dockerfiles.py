@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.checkout import ROOT
+
 DOCKERFILES = sorted((ROOT / "docker").glob("*.Dockerfile"))
 BAKE = (ROOT / "docker-bake.hcl").read_text()
 SCRIPTS = [*(ROOT / "docker").rglob("*.sh")]

@@ -13,7 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.checkout import ROOT
+from tests.patience import PATIENCE
+
 UNIT = ROOT / "docker" / "raspberry-pi" / "flipbit-learn.service"
 LEARN = UNIT.with_name("learn.sh")
 
@@ -47,7 +49,7 @@ def start(folder: Path) -> subprocess.Popen[str]:
 
 
 def learn(folder: Path) -> str:
-    out, errors = (process := start(folder)).communicate(timeout=300)
+    out, errors = (process := start(folder)).communicate(timeout=PATIENCE)
     assert process.returncode == 0, errors
     return out
 

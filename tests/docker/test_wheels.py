@@ -17,7 +17,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.checkout import ROOT
+
 SMOKE = ROOT / "docker" / "smoke.py"
 KEYS = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 ELF_MACHINES = {"x86_64": 62, "aarch64": 183, "armv7l": 40}
@@ -72,7 +73,7 @@ def test_a_wheel_holds_a_core_for_its_cpu_with_its_fast_kernels(machine: str, bu
     wheel = wheel_of(machine, built)
     assert wheel.name.endswith(f"-py3-none-manylinux_2_17_{machine}.whl")
     with zipfile.ZipFile(wheel) as archive:
-        core = archive.read("flipbit/runtime/_core.so")
+        core = archive.read("flipbit/runtime/core/_core.so")
     assert core[:4] == b"\x7fELF"
     assert struct.unpack_from("<H", core, 18)[0] == ELF_MACHINES[machine]
     assert FAST_KERNELS[machine] in core

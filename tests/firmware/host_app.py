@@ -15,11 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from flipbit.runtime.device import Device
-from flipbit.runtime.line import Line, SocketLine
-from flipbit.runtime.protocol import Frame, Reader, encode
+from flipbit.runtime.link.device import Device
+from flipbit.runtime.link.line import Line, SocketLine
+from flipbit.runtime.link.protocol import Frame, Reader, encode
+from tests.checkout import ROOT
+from tests.patience import PATIENCE
 
-ROOT = Path(__file__).resolve().parents[2]
 FIRMWARE = ROOT / "firmware"
 BOARD = Path(__file__).parent / "host_board"
 STORE_SIZE = 0x20000
@@ -49,7 +50,9 @@ def _compiler() -> list[str]:
     if not compiler:
         pytest.skip("needs a C compiler (cc)")
     flags = ["-std=gnu99", "-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
-    folders = [f"-I{folder}" for folder in (BOARD, FIRMWARE / "boards", FIRMWARE / "app", FIRMWARE / "core")]
+    folders = [
+        f"-I{folder}" for folder in (BOARD, FIRMWARE / "boards", FIRMWARE / "app", FIRMWARE / "core" / "include")
+    ]
     return [compiler, *flags, *folders]
 
 
@@ -82,7 +85,7 @@ class HostApp:
         with theirs:
             self.process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=subprocess.PIPE)
         self.line: Line = SocketLine(ours, "host app")
-        self.device = Device(self.line, timeout=5)
+        self.device = Device(self.line, timeout=PATIENCE)
         self._reader = Reader()
         self._id = 0
 
@@ -91,7 +94,7 @@ class HostApp:
 
     def __exit__(self, *error: object) -> None:
         self.line.close()
-        _, said = self.process.communicate(timeout=20)
+        _, said = self.process.communicate(timeout=PATIENCE)
         if error[0] is None:
             assert self.process.returncode in (0, POWER_LOST), said.decode()
         elif said:
@@ -103,8 +106,8 @@ class HostApp:
         self.line.write(data + b"\0" + encode(Frame(self._id, command, 0, payload)))
         before: list[Frame] = []
         while True:
-            received = self.line.read(10)
-            assert received, f"no answer for 10 s after {data.hex()}"
+            received = self.line.read(PATIENCE)
+            assert received, f"no answer for {PATIENCE} s after {data.hex()}"
             for frame in self._reader.feed(received):
                 if frame.id == self._id and frame.command == command | 0x80:
                     return frame, before

@@ -11,23 +11,21 @@ import sys
 import zlib
 from pathlib import Path
 
+import counting
+import make_image
 import numpy as np
 import pytest
+import read_profile
+import report_sizes
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "firmware" / "count"), str(ROOT / "firmware" / "boards"), str(ROOT / "tests" / "runtime")]
-import counting  # noqa: E402
-import make_image  # noqa: E402
-import read_profile  # noqa: E402
-import report_sizes  # noqa: E402
-from small_nets import small_image  # noqa: E402
-
-from flipbit.export.calibrate import calibrate  # noqa: E402
-from flipbit.export.fbit import fbit_bytes  # noqa: E402
-from flipbit.export.graph import AveragePool, Conv, Graph, Tensor  # noqa: E402
-from flipbit.export.quantize import quantize_graph  # noqa: E402
-from flipbit.runtime import reference  # noqa: E402
-from flipbit.runtime.image import read_image  # noqa: E402
+from flipbit.export.calibrate import calibrate
+from flipbit.export.graph import AveragePool, Conv, Graph, Tensor
+from flipbit.export.quantize import quantize_graph
+from flipbit.export.write.fbit import fbit_bytes
+from flipbit.runtime.image import reference
+from flipbit.runtime.image.reader import read_image
+from tests.nets.small_nets import small_image
+from tests.patience import PATIENCE
 
 NAMES = read_profile.names()
 EMULATED = [name for name in NAMES if read_profile.read(name).emulated]
@@ -79,10 +77,13 @@ def emulate_with_uart(name: str, elf: Path, boards: Path = read_profile.BOARDS) 
     """What a program wrote to the UART and over semihosting; it has to end by itself."""
     profile = read_profile.read(name, boards)
     needs(profile.facts["qemu"]["system"])
-    command = profile.qemu_command(elf, "-serial", "stdio")
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+    uart = elf.with_suffix(".uart")
+    command = profile.qemu_command(elf, "-serial", f"file:{uart}")
+    done = subprocess.run(
+        command, check=False, capture_output=True, text=True, timeout=PATIENCE, stdin=subprocess.DEVNULL
+    )
     assert done.returncode == 0, done.stderr
-    return done.stdout, done.stderr
+    return uart.read_text(encoding="ascii"), done.stdout
 
 
 # ---- building ----
@@ -186,14 +187,14 @@ def test_a_boot_stage_with_a_wrong_crc_is_refused(folder: Path, model: Path) -> 
 def rp2040js() -> dict[str, str]:
     """The environment in which node finds rp2040js."""
     needs("node")
-    candidates = [os.environ.get("NODE_PATH", "")]
+    candidates = [os.environ.get("NODE_PATH", ""), str(Path(sys.prefix) / "node_modules")]  # make test-all's
     if shutil.which("npm"):
         done = subprocess.run(["npm", "root", "-g"], check=False, capture_output=True, text=True)
         candidates.append(done.stdout.strip())
     for path in filter(None, candidates):
         if (Path(path) / "rp2040js").is_dir():
             return {**os.environ, "NODE_PATH": path}
-    pytest.skip("needs rp2040js: npm install -g rp2040js, or NODE_PATH")
+    pytest.skip("needs rp2040js")
 
 
 def test_the_pico_computes_every_layer_as_the_reference_does(folder: Path, model: Path, expected: list[int]) -> None:

@@ -5,18 +5,16 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
+import bench
+import counting
+import cycles
 import pytest
+from counting import CORES, Count, Instruction
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "firmware" / "count"), str(ROOT / "tests" / "runtime")]
-import bench  # noqa: E402
-import counting  # noqa: E402
-import cycles  # noqa: E402
-from counting import CORES, Count, Instruction  # noqa: E402
-from small_nets import small_image  # noqa: E402
+from tests.nets.small_nets import small_image
+from tests.patience import PATIENCE
 
 # 1 at begin, 1 to set up, then `turns` times two; the marker at the end is not counted. The turns cross a page.
 ARM_LOOP = """
@@ -121,7 +119,7 @@ def test_the_plugin_refuses_what_it_does_not_know(plugin: Path, tmp_path: Path) 
     needs("qemu-system-arm")
     for arguments in ("region=a:1:2", f"out={tmp_path / 'x'},region=a", f"out={tmp_path / 'x'},speed=9"):
         command = ["qemu-system-arm", "-M", "mps2-an385", "-display", "none", "-plugin", f"{plugin},{arguments}"]
-        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=20)
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=PATIENCE)
         assert done.returncode
         assert "count_plugin:" in done.stderr
 

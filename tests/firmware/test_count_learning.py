@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from pathlib import Path
 
+import counting
+import learn
 import pytest
+from counting import CORES, CountError, Region
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "firmware" / "count"), str(ROOT / "tests" / "runtime")]
-import counting  # noqa: E402
-import learn  # noqa: E402
-from counting import CORES, CountError, Region  # noqa: E402
-from small_nets import small_image  # noqa: E402
+from tests.nets.small_nets import small_image
 
 REPORT = """model 100 7
 ram 10 20 30 5

@@ -17,7 +17,9 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.checkout import ROOT
+from tests.patience import PATIENCE
+
 CORE = ROOT / "firmware/core"
 FUZZ = ROOT / "firmware/fuzz"
 CORPUS = {folder.name: sorted(folder.iterdir()) for folder in (FUZZ / "corpus").iterdir()}
@@ -81,9 +83,11 @@ def fuzz(program: Path, folder: Path, runs: int, seconds: int) -> subprocess.Com
     # The peak of memory that libFuzzer reads is also that of the process which started it, and TensorFlow may be in
     # there: limit single allocations instead.
     memory = ["-rss_limit_mb=0", "-malloc_limit_mb=2048"]
-    limits = [*memory, f"-runs={runs}", f"-max_total_time={seconds}", "-max_len=1024", "-seed=1", "-timeout=10"]
-    corpus = FUZZ / "corpus" / program.name.removeprefix("fuzzer-")
-    return run([program, *limits, f"-artifact_prefix={folder}/", found, corpus])
+    target = program.name.removeprefix("fuzzer-")
+    length = 65536 if target == "learning" else 1024  # nets of many channels are long
+    limits = [f"-runs={runs}", f"-max_total_time={seconds}", f"-max_len={length}", "-seed=1", f"-timeout={PATIENCE}"]
+    corpus = FUZZ / "corpus" / target
+    return run([program, *memory, *limits, f"-artifact_prefix={folder}/", found, corpus])
 
 
 def test_every_target_has_a_corpus_and_a_short_run() -> None:
@@ -125,25 +129,25 @@ def test_a_short_run_of_the_fuzzer_finds_nothing(fuzzer: Callable[[str], Path], 
 PLANTED = {  # target, file, what is right, what is not
     "no check of offsets": (
         "image",
-        "fb_open.c",
+        "run/fb_open.c",
         "return at >= start && at <= model->size && size <= model->size - at;",
         "return at >= start || size > 0;",
     ),
     "tensors that overlap": (
         "image",
-        "fb_blocks.c",
+        "run/fb_blocks.c",
         "placed->size = fb_aligned(size);",
         "placed->size = fb_aligned(size / 2);",
     ),
     "a saved place that is believed": (
         "learning",
-        "fb_train_state.c",
+        "learn/fb_train_state.c",
         "found = at->head->filter < layer.out.channels;",
         "found = true;",
     ),
     "a length that is believed": (
         "store",
-        "fb_store.c",
+        "store/fb_store.c",
         "&& words[2] <= end - at - overhead(store)",
         "",
     ),

@@ -12,22 +12,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from host_app import HostApp, build_app
-from tiny_net import tiny_image
 
 from flipbit.runtime import Model
-from flipbit.runtime.boards import build, load_profile
-from flipbit.runtime.device import BUILT_IN, RefusedError, open_device
+from flipbit.runtime.board.profile import build, load_profile
+from flipbit.runtime.core.learner import Learner, LearnerConfig
+from flipbit.runtime.core.target import PowerLost
 from flipbit.runtime.errors import ArenaError, ArgumentError, FlashError, OwnerError, StateError
-from flipbit.runtime.learn_device import DeviceTarget
-from flipbit.runtime.learner import Learner, LearnerConfig
-from flipbit.runtime.protocol import Command, Status
-from flipbit.runtime.target import PowerLost
+from flipbit.runtime.link.device import BUILT_IN, RefusedError, open_device
+from flipbit.runtime.link.learn_device import DeviceTarget
+from flipbit.runtime.link.protocol import Command, Status
+from tests.checkout import ROOT
+from tests.firmware.host_app import HostApp, build_app
+from tests.nets.small_nets import small_image
+from tests.nets.tiny_net import tiny_image
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "runtime"))
-from small_nets import small_image
-
-ROOT = Path(__file__).resolve().parents[2]
 BOTH = LearnerConfig(seed=3, bits=True, bias=True)
 
 

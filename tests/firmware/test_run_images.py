@@ -13,11 +13,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import run_images
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "firmware" / "boards"), str(ROOT / "tests" / "runtime")]
-import run_images  # noqa: E402
-from small_nets import photos, small_image  # noqa: E402
+from tests.checkout import ROOT
+from tests.nets.small_nets import photos, small_image
 
 BOARD = "microbit"
 

@@ -6,11 +6,11 @@ import importlib.util
 import re
 import shutil
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.checkout import ROOT
+
 spec = importlib.util.spec_from_file_location("stack_depth", ROOT / "firmware/fuzz/stack_depth.py")
 assert spec and spec.loader
 stack_depth = importlib.util.module_from_spec(spec)
@@ -30,7 +30,7 @@ def test_every_call_is_stated() -> None:
 
 @pytest.mark.parametrize("header", stack_depth.CALLS)
 def test_every_call_stands_in_its_header(header: str) -> None:
-    text = (ROOT / "firmware/core" / header).read_text()
+    text = (ROOT / "firmware/core/include" / header).read_text()
     for call in stack_depth.CALLS[header]:
         assert re.search(rf"^\w[\w ]*\*?{call}\(", text, re.M), f"{header} has no {call}"
 

@@ -14,7 +14,9 @@ from pathlib import Path
 
 import pytest
 
-CORE = Path(__file__).parents[2] / "firmware/core"
+from tests.checkout import ROOT
+
+CORE = ROOT / "firmware/core"
 SOURCES = sorted(CORE.rglob("*.c"))
 WARNINGS = "-std=c99 -O2 -Wall -Wextra -Wconversion -Wpedantic -Werror".split()
 COMPILERS = {

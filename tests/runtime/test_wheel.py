@@ -12,11 +12,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from small_nets import photos, small_image
 
 from flipbit.runtime import Model
+from tests.checkout import ROOT
+from tests.nets.small_nets import photos, small_image
 
-ROOT = Path(__file__).parents[2]
 SOURCES = (
     "pyproject.toml",
     "setup.py",
@@ -49,7 +49,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in SOURCES:
         path = ROOT / name
         if path.is_dir():
-            shutil.copytree(path, folder / name, ignore=shutil.ignore_patterns("__pycache__", "_core.so", "build"))
+            shutil.copytree(path, folder / name, ignore=shutil.ignore_patterns("__pycache__", "*.so", "build"))
         else:
             shutil.copy(path, folder / name)
     return folder
@@ -64,13 +64,13 @@ def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_the_wheel_is_for_any_python_3_and_holds_one_compiled_core(wheel: Path) -> None:
+def test_the_wheel_is_for_any_python_3_and_holds_the_compiled_core(wheel: Path) -> None:
     assert wheel.name.startswith("flipbit-")
     assert "-py3-none-linux_" in wheel.name
     with zipfile.ZipFile(wheel) as archive:
         libraries = [name for name in archive.namelist() if name.endswith(".so")]
         (metadata,) = (archive.read(n).decode() for n in archive.namelist() if n.endswith("METADATA"))
-    assert libraries == ["flipbit/runtime/_core.so"]
+    assert sorted(libraries) == ["flipbit/runtime/core/_core.so", "flipbit/runtime/core/_plan.so"]
     needs = [line for line in metadata.splitlines() if line.startswith("Requires-Dist:") and "extra ==" not in line]
     assert needs == ["Requires-Dist: numpy>=1.24"]
 
@@ -89,7 +89,7 @@ def test_it_runs_where_only_numpy_is_installed(wheel: Path, tmp_path: Path) -> N
     assert facts["metadata"]["labels"][1] == "bee"
     (result,) = json.loads(run(binaries / "flipbit", "run", "m.fbit", "x.npy", "--json", **here).stdout)
     assert [one["classes"][0]["class"] for one in result["each"]] == Model(small_image()).classify(photos(9))
-    modules = "import sys, flipbit.runtime.cli; print(*sys.modules)"
+    modules = "import sys, flipbit.runtime.commands.cli; print(*sys.modules)"
     loaded = run(binaries / "python", "-c", modules, **here).stdout.split()
     assert not {"tensorflow", "keras", "larq", "PIL", "flipbit.train", "flipbit.export"} & set(loaded)
 

@@ -17,13 +17,13 @@ import numpy as np
 import pytest
 
 from flipbit.train import loop, reproduce
+from flipbit.train.bits.quantizers import Grid
 from flipbit.train.experiments import batch, buffer, changes, decay, table1
 from flipbit.train.experiments.grid import GridWatcher, Result, Runner, cell_name
 from flipbit.train.experiments.rules import FewBits, FewBitsTrainer, RuleSettings, float_state
 from flipbit.train.experiments.scales import SCALES
 from flipbit.train.experiments.sign_window import WINDOW
 from flipbit.train.keras_larq import tf
-from flipbit.train.quantizers import Grid
 from flipbit.train.settings import InputError, Settings
 from flipbit.train.theory.outcome import Outcome
 
@@ -63,6 +63,7 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 NAMES = ("markov", *reproduce.TRAINED)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_each_experiment_leaves_figures_numbers_and_a_verdict(name: str, everything: tuple[Path, str]) -> None:
     folder, printed = everything
@@ -75,6 +76,7 @@ def test_each_experiment_leaves_figures_numbers_and_a_verdict(name: str, everyth
     assert f"{name}: {said}: {saved['claim']}" in printed
 
 
+@pytest.mark.slow
 def test_the_report_needs_nothing_from_outside(everything: tuple[Path, str]) -> None:
     folder, _ = everything
     page = (folder / "report.html").read_text(encoding="utf-8")
@@ -87,6 +89,7 @@ def test_the_report_needs_nothing_from_outside(everything: tuple[Path, str]) -> 
         assert f'id="{name}"' in page
 
 
+@pytest.mark.slow
 def test_experiments_share_runs_with_the_same_settings(everything: tuple[Path, str]) -> None:
     folder, _ = everything
     runs = {path.name for path in (folder / "runs").iterdir()}
@@ -96,12 +99,14 @@ def test_experiments_share_runs_with_the_same_settings(everything: tuple[Path, s
     assert "digits-vgg-small-w0.5-bc-b32-e2-n192" in runs
 
 
+@pytest.mark.slow
 def test_changes_of_r_are_nothing_at_all(everything: tuple[Path, str]) -> None:
     numbers = json.loads((everything[0] / "changes.json").read_text())["numbers"]
     assert numbers["changed_percent"]["R-ADAM"] == [0, 0]
     assert numbers["changed_percent"]["BC-ADAM"][-1] > 0
 
 
+@pytest.mark.slow
 def test_batches_at_equal_steps_take_about_as_many_steps(everything: tuple[Path, str]) -> None:
     numbers = json.loads((everything[0] / "batch.json").read_text())["numbers"]
     assert [run["batch"] for run in numbers["equal_steps"]] == [32, 64, 128, 256]
@@ -110,6 +115,7 @@ def test_batches_at_equal_steps_take_about_as_many_steps(everything: tuple[Path,
     assert [run["epochs"] for run in numbers["equal_steps"]] == [1, 1, 1, 2]
 
 
+@pytest.mark.slow
 def test_rules_keep_no_float_per_weight(everything: tuple[Path, str]) -> None:
     rows = json.loads((everything[0] / "buffer.json").read_text())["numbers"]["runs"]
     bits = {row["name"]: row["bits_per_weight"] for row in rows if row["optimizer"] in ("none", "adam")}
@@ -178,6 +184,7 @@ def test_ctrl_c_says_how_to_go_on(
     assert f"go on with: python train/reproduce.py {' '.join(arguments)}" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_finished_experiment_is_drawn_again_without_training(
     everything: tuple[Path, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:

@@ -15,17 +15,24 @@ import numpy as np
 import pytest
 
 from flipbit.train import Settings, bench, run
-from flipbit.train import data as data_sets
 from flipbit.train.checkpoint import Checkpoint
+from flipbit.train.data import batches as data_sets
 from flipbit.train.loop import Trainer, Watcher, train
-from flipbit.train.model_file import load_model
+from flipbit.train.nets.model_file import load_model
+from tests.checkout import ROOT
+from tests.patience import PATIENCE
 
-SCRIPT = Path(__file__).parents[2] / "train" / "run.py"
+SCRIPT = ROOT / "train" / "run.py"
 FAST = ["--net", "vgg-small", "--width", "0.5", "--limit", "256", "--no-plot", "--no-tensorboard"]
 
 
 def command(*arguments: object) -> list[str]:
     return [sys.executable, str(SCRIPT), *map(str, arguments)]
+
+
+def slow(*values: Any) -> Any:
+    """A parameter set that only make test-all runs."""
+    return pytest.param(*values, marks=pytest.mark.slow)
 
 
 def accuracy(folder: Path) -> float:
@@ -35,14 +42,14 @@ def accuracy(folder: Path) -> float:
 @pytest.mark.parametrize(
     ("arguments", "least"),
     [
-        (["--method", "adam"], 0.97),
+        slow(["--method", "adam"], 0.97),
         (["--method", "bc"], 0.97),
-        (["--method", "bc", "--scale", "filter"], 0.97),
-        (["--method", "bc", "--optimizer", "sgd"], 0.95),
-        (["--method", "bc", "--bits", "2", "--quantize", "all"], 0.95),
+        slow(["--method", "bc", "--scale", "filter"], 0.97),
+        slow(["--method", "bc", "--optimizer", "sgd"], 0.95),
+        slow(["--method", "bc", "--bits", "2", "--quantize", "all"], 0.95),
         (["--method", "sr", "--buffer-bits", "3"], 0.95),
-        (["--method", "sr"], 0.85),
-        (["--method", "r"], 0.70),
+        slow(["--method", "sr"], 0.85),
+        slow(["--method", "r"], 0.70),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -64,7 +71,7 @@ def test_the_output_folder_has_all_a_user_needs(tmp_path: Path, capsys: pytest.C
     assert "97 bits per quantized weight (1 weight + 32 buffer + 64 moments)" in printed
     names = {p.name for p in folder.iterdir()}
     assert names == {"model.h5", "checkpoint.npz", "run.json", "history.json", "history.csv", "layers.csv",
-                     "curves.png", "tensorboard"}  # fmt: skip
+                     "curves.png", "confusion.json", "confusion.png", "tensorboard"}  # fmt: skip
     saved = json.loads((folder / "run.json").read_text())
     assert saved["status"] == "finished"
     again = Settings.from_json(saved["settings"]).resolve()
@@ -96,10 +103,10 @@ def settings(**given: Any) -> Settings:
 @pytest.mark.parametrize(
     "given",
     [
-        {"method": "adam"},
+        slow({"method": "adam"}),
         {"method": "bc", "forward": "stochastic"},
-        {"method": "bc", "optimizer": "sgd", "momentum": 0.9, "weight_decay": 1e-4},
-        {"method": "sr", "optimizer": "sgd"},
+        slow({"method": "bc", "optimizer": "sgd", "momentum": 0.9, "weight_decay": 1e-4}),
+        slow({"method": "sr", "optimizer": "sgd"}),
         {"method": "sr", "buffer_bits": 3},
     ],
     ids=str,
@@ -132,7 +139,7 @@ def test_a_resumed_run_ends_with_the_same_bits(given: dict[str, Any], tmp_path: 
         assert {k: v for k, v in a.items() if k not in times} == {k: v for k, v in b.items() if k not in times}
 
 
-def wait_for(path: Path, process: subprocess.Popen, seconds: float = 120) -> None:
+def wait_for(path: Path, process: subprocess.Popen, seconds: float = PATIENCE) -> None:
     end = time.monotonic() + seconds
     while not path.exists():
         assert process.poll() is None, process.communicate()
@@ -140,7 +147,9 @@ def wait_for(path: Path, process: subprocess.Popen, seconds: float = 120) -> Non
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM], ids=lambda s: s.name)
+@pytest.mark.parametrize(
+    "number", [signal.SIGKILL, slow(signal.SIGINT), slow(signal.SIGTERM)], ids=lambda number: number.name
+)
 def test_a_run_that_is_stopped_keeps_its_epochs_and_goes_on(number: signal.Signals, tmp_path: Path) -> None:
     arguments = ["--method", "sr", "--buffer-bits", "2", "--epochs", "40", *FAST]
     process = subprocess.Popen(
@@ -148,7 +157,7 @@ def test_a_run_that_is_stopped_keeps_its_epochs_and_goes_on(number: signal.Signa
     )
     wait_for(tmp_path / "run" / "checkpoint.npz", process)
     process.send_signal(number)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=PATIENCE)
     if number == signal.SIGKILL:
         assert process.returncode == -signal.SIGKILL
     else:
@@ -172,7 +181,7 @@ def test_a_full_disk_is_said_and_the_last_epoch_survives(tmp_path: Path) -> None
     limit = len(before) // 2048  # in KiB: no file may grow beyond half of what a checkpoint needs
     line = f"ulimit -f {limit}; trap '' XFSZ; exec \"$@\""
     done = subprocess.run(["bash", "-c", line, "bash", *command("--resume", tmp_path)], capture_output=True, text=True)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "File too large" in done.stderr
     assert "Traceback" not in done.stderr
     assert (tmp_path / "checkpoint.npz").read_bytes() == before
@@ -244,7 +253,7 @@ def test_an_output_that_holds_a_run_is_not_overwritten(tmp_path: Path, capsys: p
 
 def test_an_output_that_cannot_be_made_is_said(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     (tmp_path / "file").write_text("")
-    assert run.main(["--method", "bc", "-o", str(tmp_path / "file" / "x")]) == 1
+    assert run.main(["--method", "bc", "-o", str(tmp_path / "file" / "x")]) == 2
     assert "Not a directory" in capsys.readouterr().err
 
 
@@ -309,6 +318,7 @@ def test_integrity_check_notices_a_weight_off_its_grid() -> None:
         trainer.check_integrity()
 
 
+@pytest.mark.slow
 def test_real_cifar10_is_learned_in_a_short_run(cifar10: Path, tmp_path: Path) -> None:
     for method in ("bc", "sr"):
         folder = tmp_path / method
@@ -319,6 +329,7 @@ def test_real_cifar10_is_learned_in_a_short_run(cifar10: Path, tmp_path: Path) -
         assert last < np.log(10) - 0.2
 
 
+@pytest.mark.slow
 def test_the_benchmark_prints_ratios(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     path = tmp_path / "bench.json"
     arguments = ["--net", "vgg-small", "--variant", "sr", "--batch", "32", "--seconds", "0.2", "--json", str(path)]

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from flipbit.train import console, run, stopping
+from flipbit.train import run, stopping
+from flipbit.train.report import console
 
 FAST = ["--data", "digits", "--net", "resnet8", "--width", "0.25", "--batch", "256", "--no-plot", "--no-tensorboard"]
 

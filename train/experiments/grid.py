@@ -154,7 +154,8 @@ class Runner:
         if not (folder / RUN_FILE).exists():
             return "new"
         saved = _read(folder / RUN_FILE)
-        theirs, ours = dict(saved.get("settings", {})), json.loads(json.dumps(settings.to_json()))
+        # A run from before a setting existed has what the setting's default does.
+        theirs, ours = {**_as_json(Settings().resolve()), **saved.get("settings", {})}, _as_json(settings)
         differ = [n for n in sorted({*theirs, *ours} - {*NOT_COMPARED}) if theirs.get(n) != ours.get(n)]
         if differ:
             said = ", ".join(f"{n} {theirs.get(n)} there, {ours.get(n)} here" for n in differ[:3])
@@ -210,6 +211,10 @@ class _All(Watcher):
     def finished(self, trainer: Trainer) -> None:
         for watcher in self.watchers:
             watcher.finished(trainer)
+
+
+def _as_json(settings: Settings) -> dict[str, Any]:
+    return dict(json.loads(json.dumps(settings.to_json())))
 
 
 def _read(path: Path) -> Any:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from flipbit.train import data as data_sets
+from flipbit.train.data import batches as data_sets
 from flipbit.train.experiments.drawing import COLOURS, draw_errors, finish, seed_count, table
 from flipbit.train.experiments.grid import Result, Runner
 from flipbit.train.experiments.scales import Scale

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from matplotlib.figure import Figure
 from PIL import Image
 
-from flipbit.train.files import replacing
+from flipbit.runtime.files import replacing
 from flipbit.train.settings import InputError
 
 SCALES = ("quick", "small", "paper")

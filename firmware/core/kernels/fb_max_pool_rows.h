@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-#include "../fb_kernels.h"
+#include "fb_kernels.h"
 
 /* Bytes of the row, padding included. Behind it `lanes` results are read as if all of them existed, two columns each,
  * twice as far. */

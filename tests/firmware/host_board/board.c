@@ -3,7 +3,7 @@
  *     app STORE [CUT]
  *
  * STORE is a file that plays the flash: erasing gives ones, programming clears bits, and a unit is programmed once
- * between two erasures, as the strictest chips want it. Power fails in the middle of flash operation number CUT (from
+ * between two erasures, as the strictest chips want it, unless BOARD_STORE_REPROGRAM. Power fails in the middle of flash operation number CUT (from
  * 0): half of it is done, and the process ends with status 75. A reset starts the program anew, with what the flash
  * holds.
  */
@@ -13,6 +13,7 @@
 #include <stdbool.h>
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -32,6 +33,11 @@ uint8_t board_arena[HOST_ARENA] __attribute__((aligned(8)));
 uint8_t board_stack[2048];
 __asm__(".globl board_stack_top\n.set board_stack_top, board_stack + 2048");
 __asm__(".globl board_arena_end\n.set board_arena_end, board_arena + " VALUE(HOST_ARENA));
+__asm__(".section .rodata\n.globl board_key, board_key_end\nboard_key:\n"
+#ifdef HOST_KEY
+        ".incbin " VALUE(HOST_KEY) "\n"
+#endif
+                                   "board_key_end:\n.text\n");
 __asm__(".section .rodata\n.balign 8\n.globl board_model\nboard_model:\n"
 #ifdef HOST_MODEL
         ".incbin " VALUE(HOST_MODEL) "\n"
@@ -91,6 +97,13 @@ void board_reset(void) {
 
 void board_fault(void) { abort(); }
 
+/* The jumper is a file beside the store. */
+bool board_consents(void) {
+    char name[4096];
+    snprintf(name, sizeof name, "%s.jumper", arguments[1]);
+    return access(name, F_OK) == 0;
+}
+
 static board_status erase_page(uint32_t offset) {
     bool fails = operations++ == cut;
     memset(host_store + offset, 0xFF, fails ? BOARD_STORE_PAGE / 2 : BOARD_STORE_PAGE);
@@ -102,7 +115,8 @@ static board_status program_unit(uint32_t offset, const uint8_t *data) {
     bool fails = operations++ == cut;
     uint32_t i;
     for (i = 0; i < BOARD_STORE_UNIT; i++) {
-        if (host_store[offset + i] != 0xFF) return BOARD_ERR_DEVICE;
+        uint8_t there = host_store[offset + i];
+        if (BOARD_STORE_REPROGRAM ? (there & data[i]) != data[i] : there != 0xFF) return BOARD_ERR_DEVICE;
     }
     for (i = 0; i < (fails ? BOARD_STORE_UNIT / 2 : BOARD_STORE_UNIT); i++) host_store[offset + i] &= data[i];
     if (fails) _exit(POWER_LOST);

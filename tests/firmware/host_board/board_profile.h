@@ -19,9 +19,13 @@
 #ifndef BOARD_STORE_UNIT
 #define BOARD_STORE_UNIT 4u
 #endif
+#ifndef BOARD_STORE_PAGE
 #define BOARD_STORE_PAGE 1024u
+#endif
 #define BOARD_STORE_RAM 0
+#ifndef BOARD_STORE_REPROGRAM
 #define BOARD_STORE_REPROGRAM 0
+#endif
 
 extern uint8_t *host_store;
 #define BOARD_STORE_BASE ((uintptr_t)host_store)

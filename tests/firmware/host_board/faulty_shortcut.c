@@ -1,5 +1,5 @@
 /* A kernel that is wrong in one value: linked with --wrap=fb_shortcut. */
-#include "fb_kernels.h"
+#include "kernels/fb_kernels.h"
 
 fb_run_function __real_fb_shortcut, __wrap_fb_shortcut;
 

@@ -1,0 +1,1 @@
+"""What was written against what was meant: the oracle, other runtimes, the guard of every export."""

@@ -1,0 +1,1 @@
+"""A deploy graph to files: .fbit, ONNX, TFLite, C."""

@@ -1,0 +1,208 @@
+#include "fb_app_learning.h"
+
+#include <string.h>
+
+#define MAGIC 0x524C4246u /* "FBLR" */
+
+static uint32_t aligned(uint32_t size) { return (size + FB_ALIGN - 1) & ~(uint32_t)(FB_ALIGN - 1); }
+
+static uint32_t get32(const uint8_t *p) {
+    return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
+
+static void set32(uint8_t *p, uint32_t v) {
+    for (unsigned i = 0; i < 4; i++) p[i] = (uint8_t)(v >> 8 * i);
+}
+
+static bool same_config(const fb_train_config *a, const fb_train_config *b) {
+    return a->seed == b->seed && a->buffer_bits == b->buffer_bits && a->start == b->start && a->bits == b->bits &&
+           a->bias == b->bias && a->first_op == b->first_op && a->last_op == b->last_op;
+}
+
+void fb_app_learning_start(fb_app_learning *learning, fb_ledger *ledger) {
+    memset(learning, 0, sizeof *learning);
+    learning->ledger = ledger;
+    learning->kept = ledger->kept;
+}
+
+fb_status fb_app_learning_plan(const fb_model *model, const fb_train_config *config, uint32_t room,
+                               fb_app_learning_needs *needs) {
+    uint32_t run = (uint32_t)fb_arena_least(model), beside;
+    fb_status status;
+    memset(needs, 0, sizeof *needs);
+    needs->image = aligned(model->size);
+    status = fb_train_check(model, config);
+    if (status != FB_OK) return status;
+    needs->state = (uint32_t)fb_train_state_size(model, config);
+    needs->least = (uint32_t)fb_train_arena_size(model, config, false);
+    if (run == 0 || needs->state == 0 || needs->least == 0) return FB_ERR_ARGUMENT;
+    needs->fast = (uint32_t)fb_train_arena_size(model, config, true);
+    if (needs->least < run) needs->least = run; /* between steps the net runs in the same arena */
+    if (needs->fast < needs->least) needs->fast = needs->least;
+    beside = needs->image + needs->state;
+    needs->total = beside + needs->least;
+    room &= ~(uint32_t)(FB_ALIGN - 1);
+    if (beside < needs->image || needs->total < beside || needs->total > room) return FB_ERR_ARENA;
+    needs->arena = room - beside;
+    return FB_OK;
+}
+
+/* What the store says it holds. */
+typedef struct saved {
+    fb_train_config config;
+    uint32_t image, state;
+} saved;
+
+static fb_status look(const fb_app_learning *learning, const fb_model *model, saved *found) {
+    const fb_ledger *ledger = learning->ledger;
+    uint8_t head[FB_CHECKPOINT_HEAD];
+    fb_status status;
+    if (ledger->checkpoint == 0) return FB_ERR_EMPTY;
+    if (ledger->owner != model->crc) return FB_ERR_OWNER;
+    if (ledger->checkpoint < sizeof head) return FB_ERR_STATE;
+    status = fb_ledger_read(ledger, 0, head, sizeof head);
+    if (status != FB_OK) return status;
+    found->config.seed = get32(head + 4);
+    found->config.buffer_bits = head[8];
+    found->config.start = head[9];
+    found->config.bits = head[10] != 0;
+    found->config.bias = head[11] != 0;
+    found->config.first_op = (uint16_t)get32(head + 12);
+    found->config.last_op = (uint16_t)(get32(head + 12) >> 16);
+    found->image = get32(head + 16);
+    found->state = get32(head + 20);
+    if (get32(head) != MAGIC || found->image != model->size) return FB_ERR_STATE;
+    return found->state == ledger->checkpoint - FB_CHECKPOINT_HEAD - found->image ? FB_OK : FB_ERR_STATE;
+}
+
+/* Cut the memory and fill it, from the store if `found`, and begin. */
+static fb_status set_up(fb_app_learning *learning, const fb_model *model, const fb_train_config *config,
+                        const saved *found, uint8_t *memory, uint32_t room) {
+    fb_app_learning_needs needs;
+    uint8_t *state;
+    fb_status status = fb_app_learning_plan(model, config, room, &needs);
+    if (status != FB_OK) return status;
+    if (found && found->state != needs.state) return FB_ERR_STATE;
+    learning->open = false; /* from here on its memory is used anew */
+    state = memory + needs.image;
+    if (found) {
+        status = fb_ledger_read(learning->ledger, FB_CHECKPOINT_HEAD, memory, found->image);
+        if (status == FB_OK) {
+            status = fb_ledger_read(learning->ledger, FB_CHECKPOINT_HEAD + found->image, state, found->state);
+        }
+        if (status == FB_OK && get32(state) == 0) status = FB_ERR_STATE; /* would start from scratch */
+    } else {
+        memcpy(memory, model->image, model->size);
+        memset(state, 0, 4);
+    }
+    if (status == FB_OK) {
+        status = fb_train_open(&learning->train, memory, model->size, state, needs.state, state + needs.state,
+                               needs.arena, config);
+    }
+    if (status != FB_OK) return status;
+    learning->owner = model->crc;
+    learning->open = learning->between = true;
+    learning->changed = false;
+    learning->saved = learning->resumed = found != NULL;
+    return FB_OK;
+}
+
+fb_status fb_app_learning_open(fb_app_learning *learning, const fb_model *model, const fb_train_config *config,
+                               bool fresh, uint8_t *memory, uint32_t room) {
+    saved found;
+    fb_status status = FB_ERR_EMPTY;
+    if (learning->open && !fresh) {
+        if (!same_config(&learning->train.config, config)) return FB_ERR_STATE;
+        learning->train.samples = 0; /* a pass that was begun is begun again */
+        return FB_OK;
+    }
+    if (!fresh) status = look(learning, model, &found);
+    if (status == FB_ERR_EMPTY) return set_up(learning, model, config, NULL, memory, room);
+    if (status == FB_OK && !same_config(&found.config, config)) status = FB_ERR_STATE;
+    return status == FB_OK ? set_up(learning, model, config, &found, memory, room) : status;
+}
+
+fb_status fb_app_learning_resume(fb_app_learning *learning, const fb_model *model, uint8_t *memory, uint32_t room) {
+    saved found;
+    fb_status status = look(learning, model, &found);
+    learning->open = false;
+    return status == FB_OK ? set_up(learning, model, &found.config, &found, memory, room) : status;
+}
+
+fb_status fb_app_learning_begin(fb_app_learning *learning, uint32_t samples, uint32_t rate_bits, uint32_t rate_bias) {
+    fb_status status = fb_train_begin(&learning->train, samples, rate_bits, rate_bias);
+    if (status == FB_OK) learning->between = false; /* the state notes the size of the batch */
+    return status;
+}
+
+fb_status fb_app_learning_sample(fb_app_learning *learning, const int8_t *input, unsigned label) {
+    fb_train_result result = {0, 0};
+    fb_status status = fb_train_sample(&learning->train, input, label, &result);
+    learning->between = false; /* the first pass changes the state with every sample */
+    learning->result = result;
+    return status;
+}
+
+fb_status fb_app_learning_end_pass(fb_app_learning *learning) {
+    fb_status status = fb_train_end_pass(&learning->train);
+    if (status == FB_OK || status == FB_MORE) {
+        learning->between = learning->changed = true;
+        learning->saved = false;
+    }
+    return status;
+}
+
+uint32_t fb_app_learning_record_size(const fb_app_learning *learning) {
+    return FB_CHECKPOINT_HEAD + learning->train.model.size + learning->train.state_size;
+}
+
+static fb_status write_record(fb_app_learning *learning) {
+    const fb_train *train = &learning->train;
+    fb_ledger *ledger = learning->ledger;
+    uint8_t head[FB_CHECKPOINT_HEAD];
+    fb_status status;
+    set32(head, MAGIC);
+    set32(head + 4, train->config.seed);
+    head[8] = train->config.buffer_bits;
+    head[9] = train->config.start;
+    head[10] = train->config.bits;
+    head[11] = train->config.bias;
+    set32(head + 12, train->config.first_op | (uint32_t)train->config.last_op << 16);
+    set32(head + 16, train->model.size);
+    set32(head + 20, train->state_size);
+    status = fb_ledger_begin(ledger, fb_app_learning_record_size(learning), learning->owner);
+    if (status == FB_OK) status = fb_ledger_write(ledger, head, sizeof head);
+    if (status == FB_OK) status = fb_ledger_write(ledger, train->image, train->model.size);
+    if (status == FB_OK) status = fb_ledger_write(ledger, train->state, train->state_size);
+    if (status == FB_OK) status = fb_ledger_commit(ledger);
+    return status;
+}
+
+fb_status fb_app_learning_save(fb_app_learning *learning) {
+    fb_status status;
+    unsigned tries = 0;
+    if (!learning->open || !learning->between) return FB_ERR_ORDER;
+    if (!learning->kept) return FB_ERR_EMPTY;
+    if (learning->saved) return FB_OK; /* nothing to wear the flash for */
+    do { /* where a place turned out to be worn while it was written, the next attempt gets another */
+        status = write_record(learning);
+    } while (status == FB_ERR_FLASH && ++tries < learning->ledger->store.flash->slots);
+    if (status == FB_OK) {
+        learning->saved = true;
+        learning->changed = false;
+    }
+    return status;
+}
+
+fb_status fb_app_learning_forget(fb_app_learning *learning) {
+    fb_ledger *ledger = learning->ledger;
+    fb_status status = FB_OK;
+    for (unsigned tries = 0; ledger->checkpoint && tries < ledger->store.flash->slots; tries++) {
+        status = fb_ledger_begin(ledger, 0, 0);
+        if (status == FB_OK) status = fb_ledger_commit(ledger);
+        if (status != FB_ERR_FLASH) break;
+    }
+    if (status != FB_OK) return status;
+    learning->open = false;
+    return FB_OK;
+}

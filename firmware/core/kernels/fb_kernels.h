@@ -1,0 +1,117 @@
+/* Kernels, one per file, file name = function name. Private to the core.
+ *
+ * A kernel computes one layer. `in` and `in2` are its input tensors (in2 only for additions), `out` its output tensor;
+ * out may be in or in2 for additions and ReLU, and overlaps nothing otherwise. `scratch` has as many bytes as the
+ * kernel's _scratch function says, aligned to FB_ALIGN. Every kernel gives the bits of its reference twin
+ * (docs/numerics.md).
+ */
+#ifndef FB_KERNELS_H
+#define FB_KERNELS_H
+
+#include "../run/fb_layer.h"
+
+/* What a _scratch function answers for a layer its kernel cannot compute. */
+#define FB_NOT_FOR_THIS UINT32_MAX
+
+/* Bytes of a pointer where kernels run. FB_PLAN_BOARDS compiles the core for a computer that plans for boards: kernels of
+ * microcontrollers, as large as they are there, which are never run (runtime/board/plan.py). */
+#ifdef FB_PLAN_BOARDS
+#define FB_POINTER_SIZE ((uint32_t)4)
+enum { FB_PLAN_RISCV, FB_PLAN_THUMB, FB_PLAN_HELIUM };
+extern int fb_plan_core; /* for which of these */
+#else
+#define FB_POINTER_SIZE ((uint32_t)sizeof(void *))
+#endif
+
+typedef void fb_run_function(const fb_layer *layer, const int8_t *in, const int8_t *in2, int8_t *out, void *scratch);
+typedef uint32_t fb_scratch_function(const fb_layer *layer);
+
+typedef struct fb_kernel {
+    const char *name;
+    fb_scratch_function *scratch; /* bytes, or FB_NOT_FOR_THIS */
+    fb_run_function *run;
+} fb_kernel;
+
+/* The kernels for a kind of layer, fastest first, ended by one without a name; the last one takes every layer. */
+const fb_kernel *fb_kernels_of(const fb_layer *layer);
+
+#define FB_KERNEL(name) \
+    fb_run_function name; \
+    fb_scratch_function name##_scratch
+
+/* An entry of a list of kernels. */
+#define FB_ENTRY(name) {#name, name##_scratch, name}
+
+/* The reference twins, which take every layer of their kind. Faster variants are in fb_kernels_scalar.h, _mve.h,
+ * _host.h. Binary weights: */
+FB_KERNEL(fb_conv_bin_reference);
+FB_KERNEL(fb_dense_bin);
+/* int8 weights: */
+FB_KERNEL(fb_conv_int8);
+FB_KERNEL(fb_dense_int8);
+/* No weights: */
+FB_KERNEL(fb_max_pool);
+FB_KERNEL(fb_average_pool);
+FB_KERNEL(fb_add);
+FB_KERNEL(fb_shortcut);
+FB_KERNEL(fb_relu);
+FB_KERNEL(fb_flatten);
+
+/* For functions whose constant arguments choose what is in them. */
+#if defined(__GNUC__)
+#define FB_INLINE static inline __attribute__((always_inline))
+#else
+#define FB_INLINE static inline
+#endif
+
+/* int8 of −128 … 127. */
+static inline int32_t fb_saturate(int32_t v) {
+#if defined(__ARM_FEATURE_SAT) && !defined(__ARM_NEON)
+    int32_t r;
+    __asm__("ssat %0, #8, %1" : "=r"(r) : "r"(v));
+    return r;
+#elif defined(__thumb__)
+    return v == (int8_t)v ? v : v >> 31 ^ 127; /* 3 instructions where nothing saturates */
+#else
+    if (v > 127) v = 127;
+    if (v < -128) v = -128;
+    return v;
+#endif
+}
+
+/* What is to be added to a product before fb_scale: it can often join another constant. */
+static inline int32_t fb_half(unsigned shift) {
+#if defined(__thumb__) && defined(__GNUC__)
+    (void)shift;
+    return 0;
+#else
+    return (int32_t)1 << (shift - 1);
+#endif
+}
+
+/* A product, plus fb_half, / 2^shift to the nearest integer, ties away from zero, plus the zero point, within
+ * −128 … 127. With `relu`, negative quotients do not matter. The image's bounds keep the product ± 2^shift / 2 within
+ * 31 bits. */
+static inline int8_t fb_scale(int32_t v, unsigned shift, int32_t zero_point, bool relu) {
+#if defined(__thumb__) && defined(__GNUC__)
+    if (!relu) v += v >> 31;
+    /* The last bit that is shifted out is the carry: it rounds. */
+#if defined(__thumb2__)
+    __asm__("asrs %0, %0, %1\n\tadcs %0, %0, %2" : "+r"(v) : "r"(shift), "r"(zero_point) : "cc");
+#else
+    __asm__(".syntax unified\n\tasrs %0, %0, %1\n\tadcs %0, %0, %2" : "+l"(v) : "l"(shift), "l"(zero_point) : "cc");
+#endif
+#else
+    if (!relu) v -= v < fb_half(shift);
+    v = (v >> shift) + zero_point;
+#endif
+    return (int8_t)fb_saturate(v);
+}
+
+/* `sum` · multiplier / 2^shift, rounded as above, plus the zero point, within low … 127. */
+static inline int8_t fb_requantize(int32_t sum, int32_t multiplier, unsigned shift, int32_t zero_point, int32_t low) {
+    int8_t v = fb_scale(sum * multiplier + fb_half(shift), shift, zero_point, false);
+    return v < low ? (int8_t)low : v;
+}
+
+#endif

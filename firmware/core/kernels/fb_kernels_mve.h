@@ -1,0 +1,67 @@
+/* Kernels for Helium (MVE): Cortex-M55, M85. Private to the core: fb_kernels.c joins these lists. */
+#ifndef FB_KERNELS_MVE_H
+#define FB_KERNELS_MVE_H
+
+#include "fb_kernels.h"
+
+/* Their assembly takes more registers than a compiler leaves that does not optimize. */
+#if defined(__ARM_FEATURE_MVE) && defined(__OPTIMIZE__)
+#define FB_MVE
+#endif
+
+#ifdef FB_MVE
+
+FB_KERNEL(fb_conv_bin_mve);
+FB_KERNEL(fb_dense_bin_mve);
+FB_KERNEL(fb_conv_int8_mve);
+FB_KERNEL(fb_dense_int8_mve);
+FB_KERNEL(fb_max_pool_mve);
+FB_KERNEL(fb_average_pool_mve);
+FB_KERNEL(fb_add_mve);
+
+#define FB_CONV_BINARY_MVE FB_ENTRY(fb_conv_bin_mve),
+#define FB_DENSE_BINARY_MVE FB_ENTRY(fb_dense_bin_mve),
+#define FB_CONV_INT8_MVE FB_ENTRY(fb_conv_int8_mve),
+#define FB_DENSE_INT8_MVE FB_ENTRY(fb_dense_int8_mve),
+#define FB_MAX_POOL_MVE FB_ENTRY(fb_max_pool_mve),
+#define FB_AVERAGE_POOL_MVE FB_ENTRY(fb_average_pool_mve),
+#define FB_ADD_MVE FB_ENTRY(fb_add_mve),
+
+#elif defined(FB_PLAN_BOARDS)
+
+/* For boards without Helium none of these is for any layer. */
+#define FB_PLANNED(name) \
+    fb_scratch_function name##_scratch; \
+    static inline uint32_t name##_planned(const fb_layer *layer) { \
+        return fb_plan_core == FB_PLAN_HELIUM ? name##_scratch(layer) : FB_NOT_FOR_THIS; \
+    }
+#define FB_PLANNED_ENTRY(name) {#name, name##_planned, NULL}
+
+FB_PLANNED(fb_conv_bin_mve)
+FB_PLANNED(fb_dense_bin_mve)
+FB_PLANNED(fb_conv_int8_mve)
+FB_PLANNED(fb_dense_int8_mve)
+FB_PLANNED(fb_max_pool_mve)
+FB_PLANNED(fb_average_pool_mve)
+FB_PLANNED(fb_add_mve)
+
+#define FB_CONV_BINARY_MVE FB_PLANNED_ENTRY(fb_conv_bin_mve),
+#define FB_DENSE_BINARY_MVE FB_PLANNED_ENTRY(fb_dense_bin_mve),
+#define FB_CONV_INT8_MVE FB_PLANNED_ENTRY(fb_conv_int8_mve),
+#define FB_DENSE_INT8_MVE FB_PLANNED_ENTRY(fb_dense_int8_mve),
+#define FB_MAX_POOL_MVE FB_PLANNED_ENTRY(fb_max_pool_mve),
+#define FB_AVERAGE_POOL_MVE FB_PLANNED_ENTRY(fb_average_pool_mve),
+#define FB_ADD_MVE FB_PLANNED_ENTRY(fb_add_mve),
+
+#else
+
+#define FB_CONV_BINARY_MVE
+#define FB_DENSE_BINARY_MVE
+#define FB_CONV_INT8_MVE
+#define FB_DENSE_INT8_MVE
+#define FB_MAX_POOL_MVE
+#define FB_AVERAGE_POOL_MVE
+#define FB_ADD_MVE
+
+#endif
+#endif

@@ -1,0 +1,400 @@
+/* The backward pass. Gradients of tensors lie in the work part of the arena as fb_blocks, each from the last operation
+ * that reads its tensor to the one that wrote it. */
+#include <string.h>
+
+#include "../run/fb_plan.h"
+#include "fb_train_internal.h"
+
+typedef struct backward {
+    fb_train *train;
+    fb_state state;
+    fb_blocks blocks;
+    uint8_t *work;
+    uint32_t size;
+    bool dry, fast, calibrate;
+    uint32_t peak;
+    const int8_t *input, *scores;
+    uint32_t loss;
+} backward;
+
+#define TEMPORARY 0xFFFEu /* no tensor's index */
+#define KEPT 0x4000u      /* added to the index of a tensor that the forward pass has left: others are gradients */
+
+void fb_mark_tensors(fb_train *train) {
+    fb_layer layer;
+    unsigned op;
+    memset(train->pass.active, 0, sizeof train->pass.active);
+    memset(train->pass.keep, 0, sizeof train->pass.keep);
+    for (op = 0; op < train->model.ops; op++) {
+        bool trained;
+        fb_layer_decode(&train->model, op, &layer);
+        trained = op >= train->pass.low_op && fb_trains(&train->config, op, &layer);
+        if (trained || fb_active(train, layer.input) || (layer.kind == FB_ADD && fb_active(train, layer.input2))) {
+            train->pass.active[layer.output / 8] |= (uint8_t)(1u << layer.output % 8);
+        }
+        if (op >= train->pass.low_op && op <= train->pass.high_op && fb_trains_bits(&train->config, op, &layer)) {
+            train->pass.keep[layer.input / 8] |= (uint8_t)(1u << layer.input % 8);
+        }
+    }
+}
+
+/* Active tensors before `tensor`. */
+static uint32_t active_before(const fb_train *train, unsigned tensor) {
+    uint32_t n = 0;
+    for (unsigned i = 0; i < tensor; i++) n += fb_active(train, i);
+    return n;
+}
+
+fb_count *fb_count_of(const fb_train *train, unsigned tensor) {
+    return (fb_count *)(void *)train->arena + 2 * active_before(train, tensor);
+}
+
+fb_count *fb_sum_count_of(const fb_train *train, unsigned tensor) { return fb_count_of(train, tensor) + 1; }
+
+uint32_t fb_counts_size(const fb_train *train) {
+    return fb_aligned(2 * (uint32_t)sizeof(fb_count) * active_before(train, train->model.tensors));
+}
+
+static int8_t *address(const backward *b, const fb_block *block) {
+    return (int8_t *)fb_block_address(block, b->work, b->size);
+}
+
+/* Note how much is in use, with `scratch` bytes more. */
+static void note(backward *b, uint32_t scratch) {
+    uint32_t use = fb_sum(fb_blocks_extent(&b->blocks, false), fb_blocks_extent(&b->blocks, true));
+    use = fb_sum(use, fb_aligned(scratch));
+    if (use > b->peak) b->peak = use;
+}
+
+/* Move what lies at an end together, so that nothing is lost to gaps. */
+static void close_gaps(backward *b, bool top) {
+    uint32_t end = 0;
+    for (unsigned done = 0; done < b->blocks.count; done++) {
+        fb_block *next = NULL, old;
+        for (unsigned i = 0; i < b->blocks.count; i++) { /* the lowest that is not yet in its place */
+            fb_block *block = &b->blocks.block[i];
+            if (block->top == top && block->offset >= end && (!next || block->offset < next->offset)) next = block;
+        }
+        if (!next) return;
+        old = *next;
+        next->offset = end;
+        end += next->size;
+        if (!b->dry && old.offset != next->offset) memmove(address(b, next), address(b, &old), next->size);
+    }
+}
+
+static fb_status place(backward *b, unsigned tensor, uint32_t size, fb_block *placed) {
+    return fb_blocks_place(&b->blocks, tensor, size, false, placed);
+}
+
+/* Of `n` gradients, so many may be cut off. */
+static uint32_t allowed(uint32_t n) { return n >> 10; }
+
+/* Scale into a tensor, whose exponent falls while calibrating until few gradients are cut off. `base` is the shift at
+ * an exponent of 0. */
+static void scale_into(backward *b, const int8_t *from, int8_t *to, const fb_tensor *shape, const fb_factors *f,
+                       int32_t base, const uint8_t *mask, bool join, int8_t *exponent, fb_count *counts) {
+    while (b->calibrate && *exponent > -FB_EXPONENT_MAX &&
+           fb_grad_cuts_off(from, to, shape, f, base - *exponent, mask, join, allowed(shape->size))) {
+        if (join) fb_grad_halve(to, shape->size); /* its exponent falls, too */
+        --*exponent;
+    }
+    fb_grad_scale(from, to, shape, f, base - *exponent, mask, join, counts);
+}
+
+static fb_status loss(backward *b, const int8_t *scores, unsigned label) {
+    fb_tensor out = fb_model_tensor(&b->train->model, b->train->model.output);
+    fb_block block;
+    fb_status status = fb_blocks_place(&b->blocks, b->train->model.output, out.size, false, &block);
+    if (status != FB_OK) return status;
+    note(b, 0);
+    if (!b->dry) {
+        b->state.exponent[b->train->model.output] = 7; /* 127 is 1 */
+        b->loss = fb_softmax_gradient(scores, out.size, out.scale_bits, label, address(b, &block));
+    }
+    return FB_OK;
+}
+
+/* Gradients of a layer's weights and biases, for its filters in this pass. */
+static void accumulate(backward *b, unsigned op, const fb_layer *layer, const int8_t *h) {
+    fb_train *train = b->train;
+    uint32_t plane = (uint32_t)layer->out.height * layer->out.width;
+    unsigned first, end;
+    int32_t *sums = (int32_t *)(void *)(train->arena + train->pass.sums) + fb_sums_of(train, op, &first, &end);
+    bool bits = fb_trains_bits(&train->config, op, layer);
+    uint32_t each = (bits ? layer->inputs : 0) + fb_trains_bias(&train->config, op, layer);
+    /* |h| ≤ 127, |x − z| ≤ 255: what a sample adds has 31 bits, as plane ≤ FB_TRAIN_PIXELS; what a batch adds has after
+     * the shift. Rounding adds a half per sample at most: less than 127 leaves of 128. */
+    uint64_t largest = (uint64_t)plane * 128 * 255 * train->samples;
+    unsigned shift = 0;
+    fb_block kept = fb_blocks_find(&b->blocks, layer->input + KEPT);
+    const int8_t *in = layer->input == train->model.input ? b->input : b->scores;
+    while (largest >> shift > INT32_MAX) shift++;
+    if (kept.offset != FB_OUTSIDE) in = address(b, &kept);
+    h += (size_t)first * plane;
+    if (bits) {
+        uint32_t bottom = fb_blocks_extent(&b->blocks, false), top = fb_blocks_extent(&b->blocks, true);
+        fb_grad_weights(layer, h, in, shift, sums, each, end - first, b->work + bottom, b->size - bottom - top);
+    }
+    if (!fb_trains_bias(&train->config, op, layer)) return;
+    for (sums += each - 1; first < end; first++, sums += each) {
+        int32_t here = 0;    /* 65536 · 127 at most */
+        int64_t sum = *sums; /* large planes in large batches take more than 32 bits */
+        for (uint32_t i = 0; i < plane; i++) here += *h++;
+        sum += here;
+        *sums = (int32_t)(sum > INT32_MAX ? INT32_MAX : sum < -INT32_MAX ? -INT32_MAX : sum);
+    }
+}
+
+static void input_gradient(backward *b, const fb_layer *layer, const int8_t *h, fb_block *to, int8_t sum_exponent,
+                           int8_t *exponent, uint8_t *scratch, uint32_t room, int8_t *there, fb_count *counts) {
+    int8_t *out = address(b, to);
+    fb_count found;
+    for (;;) {
+        int32_t shift = sum_exponent - *exponent;
+        if (shift < 1) { /* only when calibrating: afterwards exponents are settled */
+            if (there) fb_grad_halve(there, layer->in.size);
+            --*exponent;
+            continue;
+        }
+        fb_grad_input(layer, h, out, shift > 30 ? 30u : (unsigned)shift, scratch, room);
+        found.large = found.saturated = 0;
+        fb_grad_count(&found, out, layer->in.size);
+        if (!b->calibrate || found.saturated <= allowed(layer->in.size) || *exponent <= -FB_EXPONENT_MAX) break;
+        if (there) fb_grad_halve(there, layer->in.size);
+        --*exponent;
+    }
+    if (there) {
+        fb_factors one = {NULL, NULL, 1};
+        scale_into(b, out, there, &layer->in, &one, *exponent, NULL, true, exponent, counts);
+    } else {
+        counts->large += found.large;
+        counts->saturated += found.saturated;
+    }
+}
+
+static fb_status weighted(backward *b, unsigned op, const fb_layer *layer) {
+    fb_train *train = b->train;
+    fb_block grad = fb_blocks_find(&b->blocks, layer->output), there, to;
+    uint32_t scratch;
+    fb_status status;
+    int8_t *h = NULL;
+    if (!b->dry) {
+        fb_factors f = {layer->mult_int8, layer->mult, 0};
+        int8_t *exponent = &b->state.sum_exponent[op];
+        fb_count *counts = fb_sum_count_of(train, layer->output);
+        int32_t base = layer->shift - (layer->mult ? 0 : 16) + b->state.exponent[layer->output];
+        const uint8_t *mask = train->arena + train->pass.saved + fb_saved_mask(train, op);
+        h = address(b, &grad);
+        scale_into(b, h, h, &layer->out, &f, base, mask, false, exponent, counts);
+        if (!b->calibrate && op <= train->pass.high_op) accumulate(b, op, layer, h);
+    }
+    if (!fb_active(train, layer->input)) {
+        fb_blocks_drop(&b->blocks, layer->output);
+        return FB_OK;
+    }
+    there = fb_blocks_find(&b->blocks, layer->input);
+    status = place(b, there.offset == FB_OUTSIDE ? layer->input : TEMPORARY, layer->in.size, &to);
+    if (status != FB_OK) return status;
+    scratch = b->fast ? fb_grad_input_scratch(layer) : 0;
+    note(b, scratch);
+    if (!b->dry) {
+        uint32_t bottom = fb_blocks_extent(&b->blocks, false), top = fb_blocks_extent(&b->blocks, true);
+        input_gradient(b, layer, h, &to, b->state.sum_exponent[op], &b->state.exponent[layer->input], b->work + bottom,
+                       b->size - bottom - top, there.offset == FB_OUTSIDE ? NULL : address(b, &there),
+                       fb_count_of(train, layer->input));
+    }
+    fb_blocks_drop(&b->blocks, TEMPORARY);
+    fb_blocks_drop(&b->blocks, layer->output);
+    return FB_OK;
+}
+
+/* One input of an operation that works value by value. The last one may take the place of the output's gradient. */
+static fb_status elementwise(backward *b, unsigned op, const fb_layer *layer, unsigned tensor, int32_t factor,
+                             int32_t shift, bool last) {
+    fb_train *train = b->train;
+    fb_block grad = fb_blocks_find(&b->blocks, layer->output), there = fb_blocks_find(&b->blocks, tensor), to = there;
+    bool join = there.offset != FB_OUTSIDE, in_place = !join && last;
+    if (in_place) {
+        to = grad;
+    } else if (!join) {
+        fb_status status = place(b, tensor, layer->out.size, &to);
+        if (status != FB_OK) return status;
+    }
+    note(b, 0);
+    if (!b->dry) {
+        fb_factors f = {NULL, NULL, factor};
+        const uint8_t *mask = fb_masked(layer) ? train->arena + train->pass.saved + fb_saved_mask(train, op) : NULL;
+        scale_into(b, address(b, &grad), address(b, &to), &layer->out, &f, shift + b->state.exponent[layer->output],
+                   mask, join, &b->state.exponent[tensor], fb_count_of(train, tensor));
+    }
+    if (in_place) {
+        fb_blocks_rename(&b->blocks, layer->output, tensor);
+    } else if (last) {
+        fb_blocks_drop(&b->blocks, layer->output);
+    }
+    return FB_OK;
+}
+
+static fb_status addition(backward *b, unsigned op, const fb_layer *layer) {
+    bool first = fb_active(b->train, layer->input), second = fb_active(b->train, layer->input2);
+    fb_status status = FB_OK;
+    if (first) {
+        status = elementwise(b, op, layer, layer->input, (int32_t)layer->factor[0], layer->shift, !second);
+    }
+    if (status == FB_OK && second) {
+        status = elementwise(b, op, layer, layer->input2, (int32_t)layer->factor[1], layer->shift, true);
+    }
+    return status;
+}
+
+static int8_t clipped(int32_t v) { return (int8_t)(v > 127 ? 127 : v < -127 ? -127 : v); }
+
+/* Where a window's gradient goes: to all of it (averages), to the largest (max pooling), or to one corner (shortcut).
+ */
+static void spread(const backward *b, unsigned op, const fb_layer *layer, const int8_t *grad, int8_t *out) {
+    const fb_train *train = b->train;
+    const uint8_t *choice = train->arena + train->pass.saved + fb_saved_mask(train, op);
+    uint32_t w = layer->in.width;
+    memset(out, 0, layer->in.size);
+    for (uint32_t c = 0; c < layer->in.channels; c++, out += (size_t)layer->in.height * w) {
+        for (uint32_t y = 0; y < layer->out.height; y++) {
+            for (uint32_t x = 0; x < layer->out.width; x++) {
+                int32_t v = *grad++;
+                int32_t top = (int32_t)(y * layer->stride_h) - layer->pad_top;
+                int32_t left = (int32_t)(x * layer->stride_w) - layer->pad_left;
+                if (layer->kind == FB_AVERAGE_POOL) {
+                    for (int32_t i = 0; i < layer->kernel_h * layer->kernel_w; i++) {
+                        int8_t *p = out + (top + i / layer->kernel_w) * (int32_t)w + left + i % layer->kernel_w;
+                        *p = clipped(*p + v);
+                    }
+                    continue;
+                }
+                if (layer->kind == FB_MAX_POOL) {
+                    top += *choice / layer->kernel_w;
+                    left += *choice++ % layer->kernel_w;
+                }
+                out[top * (int32_t)w + left] = clipped(out[top * (int32_t)w + left] + v);
+            }
+        }
+    }
+}
+
+/* Windows that an input's pixel may lie in. */
+static int32_t overlap(const fb_layer *layer) {
+    int32_t down = (layer->kernel_h - 1) / layer->stride_h + 1, across = (layer->kernel_w - 1) / layer->stride_w + 1;
+    return down * across < 4 ? down * across : 4; /* no more than the window has pixels: see fb_factors */
+}
+
+/* Pooling and shortcuts: scale the output's gradient in place, then spread it over the input's. */
+static fb_status window(backward *b, unsigned op, const fb_layer *layer) {
+    fb_train *train = b->train;
+    fb_block grad = fb_blocks_find(&b->blocks, layer->output), there = fb_blocks_find(&b->blocks, layer->input), to;
+    bool join = there.offset != FB_OUTSIDE, average = layer->kind == FB_AVERAGE_POOL;
+    fb_status status = place(b, join ? TEMPORARY : layer->input, layer->in.size, &to);
+    if (status != FB_OK) return status;
+    note(b, 0);
+    if (!b->dry) {
+        fb_factors f = {NULL, NULL, average ? (int32_t)layer->factor[0] : 1};
+        int8_t *exponent = &b->state.exponent[layer->input], *values = address(b, &grad);
+        fb_count *counts = fb_count_of(train, layer->input), ignored = {0, 0};
+        int32_t base = layer->shift + b->state.exponent[layer->output];
+        fb_factors most = {NULL, NULL, f.one * overlap(layer)};
+        while (b->calibrate && *exponent > -FB_EXPONENT_MAX &&
+               fb_grad_cuts_off(values, NULL, &layer->out, &most, base - *exponent, NULL, false,
+                                allowed(layer->out.size))) {
+            if (join) fb_grad_halve(address(b, &there), layer->in.size);
+            --*exponent;
+        }
+        fb_grad_scale(values, values, &layer->out, &f, base - *exponent, NULL, false, &ignored);
+        spread(b, op, layer, values, address(b, &to));
+        if (join) {
+            fb_factors one = {NULL, NULL, 1};
+            scale_into(b, address(b, &to), address(b, &there), &layer->in, &one, *exponent, NULL, true, exponent,
+                       counts);
+        } else {
+            fb_grad_count(counts, address(b, &to), layer->in.size);
+        }
+    }
+    fb_blocks_drop(&b->blocks, TEMPORARY);
+    fb_blocks_drop(&b->blocks, layer->output);
+    return FB_OK;
+}
+
+static fb_status backwards(backward *b, unsigned label) {
+    fb_train *train = b->train;
+    fb_status status = loss(b, b->scores, label);
+    for (unsigned op = train->model.ops; status == FB_OK && op-- > train->pass.low_op;) {
+        fb_layer layer;
+        fb_layer_decode(&train->model, op, &layer);
+        if (!fb_active(train, layer.output) || fb_blocks_find(&b->blocks, layer.output).offset == FB_OUTSIDE) continue;
+        close_gaps(b, false);
+        close_gaps(b, true);
+        if (fb_weighted(&layer)) {
+            status = weighted(b, op, &layer);
+        } else if (layer.kind == FB_ADD) {
+            status = addition(b, op, &layer);
+        } else if (layer.kind == FB_RELU || layer.kind == FB_FLATTEN) {
+            status = elementwise(b, op, &layer, layer.input, 1, 0, true);
+        } else {
+            status = window(b, op, &layer);
+        }
+    }
+    return status;
+}
+
+/* Walk through the net without running it: what the forward pass leaves where. Returns the arena it needs. A function
+ * of its own, so that the walk is off the stack when the backward pass begins. */
+FB_NOINLINE static uint32_t start(backward *b, fb_train *train, bool least) {
+    fb_walk walk;
+    uint32_t forward;
+    fb_walk_start(&walk, &train->model);
+    walk.keep = train->pass.keep;
+    forward = fb_walk_arena(&walk, least);
+    memset(b, 0, sizeof *b);
+    b->train = train;
+    b->blocks = walk.live;
+    for (unsigned i = 0; i < b->blocks.count; i++) b->blocks.block[i].tensor |= KEPT;
+    return forward;
+}
+
+uint32_t fb_work_size(fb_train *train, bool fast) {
+    backward b;
+    uint32_t forward = start(&b, train, !fast);
+    if (forward == 0) return UINT32_MAX;
+    b.dry = true;
+    b.fast = fast;
+    if (backwards(&b, 0) != FB_OK) return UINT32_MAX;
+    return b.peak > forward ? b.peak : forward;
+}
+
+static void after_layer(void *context, unsigned op, unsigned tensor, const int8_t *values, uint32_t size) {
+    (void)size;
+    fb_save_masks(context, op, tensor, values);
+}
+
+fb_status fb_forward(fb_train *train, uint8_t *work, uint32_t size, const int8_t *input, int8_t *scores) {
+    fb_hooks hooks = {NULL, NULL, NULL};
+    fb_walk walk;
+    fb_walk_start(&walk, &train->model);
+    walk.keep = train->pass.keep;
+    hooks.context = train;
+    hooks.after = after_layer;
+    return fb_walk_run(&walk, work, size, input, scores, &hooks);
+}
+
+fb_status fb_backward(fb_train *train, uint8_t *work, uint32_t size, const int8_t *input, const int8_t *scores,
+                      unsigned label, uint32_t *loss_found) {
+    backward b;
+    fb_status status;
+    start(&b, train, true);
+    b.state = fb_state_at(&train->model, &train->config, train->state);
+    b.calibrate = b.state.head->phase == FB_CALIBRATE;
+    b.work = work;
+    b.size = size;
+    b.input = input;
+    b.scores = scores;
+    status = backwards(&b, label);
+    if (loss_found) *loss_found = b.loss;
+    return status;
+}

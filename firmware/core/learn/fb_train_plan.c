@@ -1,0 +1,198 @@
+/* What a pass sums up: as many filters as the arena has room for beside what it must save of the forward pass. */
+#include <string.h>
+
+#include "../run/fb_plan.h"
+#include "fb_train_internal.h"
+
+/* What is saved in the forward pass: from the last operation down to the pass's lowest, the masks of active layers and
+ * the choices of max pooling. */
+
+/* Offset of the mask or choices of `wanted`; the size of all if there is no such operation. */
+static uint32_t saved_offset(const fb_train *train, unsigned wanted) {
+    uint32_t at = 0;
+    fb_layer layer;
+    for (unsigned op = train->model.ops; op-- > train->pass.low_op;) {
+        if (op == wanted) return at;
+        fb_layer_decode(&train->model, op, &layer);
+        if (!fb_active(train, layer.output)) continue;
+        if (fb_masked(&layer)) at = fb_sum(at, fb_aligned(layer.out.size / 8 + 1));
+        if (layer.kind == FB_MAX_POOL) at = fb_sum(at, fb_aligned(layer.out.size));
+    }
+    return at;
+}
+
+uint32_t fb_saved_mask(const fb_train *train, unsigned op) { return saved_offset(train, op); }
+
+uint32_t fb_saved_size(const fb_train *train) { return saved_offset(train, UINT32_MAX); }
+
+/* Where a layer's result is not cut off. */
+static void save_mask(const fb_layer *layer, const int8_t *values, uint8_t *mask) {
+    bool relu = layer->kind == FB_RELU;
+    fb_grad_mask(values, layer->out.size, relu ? layer->out.zero_point : layer->low, relu ? 128 : 127, mask);
+}
+
+/* For each window, the place of its largest value, the first among equals. */
+static void save_choices(const fb_layer *layer, const int8_t *in, uint8_t *choices) {
+    int32_t h = layer->in.height, w = layer->in.width;
+    for (uint32_t c = 0; c < layer->in.channels; c++, in += (size_t)h * (size_t)w) {
+        for (int32_t y = 0; y < layer->out.height; y++) {
+            for (int32_t x = 0; x < layer->out.width; x++) {
+                int32_t top = y * layer->stride_h - layer->pad_top, left = x * layer->stride_w - layer->pad_left;
+                int32_t most = -129, best = 0;
+                for (int32_t i = 0; i < (int32_t)fb_taps(layer); i++) {
+                    int32_t yy = top + i / layer->kernel_w, xx = left + i % layer->kernel_w;
+                    if (yy < 0 || yy >= h || xx < 0 || xx >= w || in[yy * w + xx] <= most) continue;
+                    most = in[yy * w + xx];
+                    best = i;
+                }
+                *choices++ = (uint8_t)best;
+            }
+        }
+    }
+}
+
+void fb_save_masks(const fb_train *train, unsigned op, unsigned tensor, const int8_t *values) {
+    uint8_t *saved = train->arena + train->pass.saved;
+    fb_layer layer;
+    fb_layer_decode(&train->model, op, &layer);
+    if (op >= train->pass.low_op && fb_active(train, tensor) && fb_masked(&layer)) {
+        save_mask(&layer, values, saved + fb_saved_mask(train, op));
+    }
+    for (unsigned i = op + 1; i < train->model.ops; i++) {
+        fb_layer_decode(&train->model, i, &layer);
+        if (layer.kind != FB_MAX_POOL || layer.input != tensor || !fb_active(train, layer.output)) continue;
+        if (i >= train->pass.low_op) save_choices(&layer, values, saved + fb_saved_mask(train, i));
+    }
+}
+
+uint32_t fb_sums_of(const fb_train *train, unsigned op, unsigned *first, unsigned *end) {
+    fb_layer layer;
+    uint32_t at = 0;
+    unsigned i = train->pass.high_op;
+    for (;;) {
+        uint32_t each;
+        fb_layer_decode(&train->model, i, &layer);
+        each = fb_trains(&train->config, i, &layer) ? fb_sums_per_filter(&train->config, i, &layer) : 0;
+        *first = i == train->pass.high_op ? train->pass.first_filter : 0;
+        *end = i == train->pass.low_op ? train->pass.end_filter : layer.out.channels;
+        if (i <= op) break;
+        at = fb_sum(at, fb_product(each, *end - *first));
+        i--;
+    }
+    if (!fb_trains(&train->config, op, &layer)) *end = *first;
+    return at;
+}
+
+uint32_t fb_scores_size(const fb_model *model) { return fb_aligned(fb_model_tensor(model, model->output).size); }
+
+/* Bytes the pass needs beside the sums. */
+static uint32_t need_beside_sums(fb_train *train, bool fast) {
+    uint32_t work;
+    fb_mark_tensors(train);
+    work = fb_sum(fb_aligned(fb_work_size(train, fast)), fb_scores_size(&train->model));
+    return fb_sum(fb_counts_size(train), fb_sum(fb_aligned(fb_saved_size(train)), work));
+}
+
+/* As many filters as fit, from (op, filter) on. False if not even one does. */
+static bool take_filters(fb_train *train, unsigned op, unsigned filter, uint32_t arena, bool fast) {
+    fb_layer layer;
+    uint32_t taken = 0; /* bytes of sums of whole layers so far */
+    bool any = false;
+    fb_layer_decode(&train->model, op, &layer);
+    train->pass.high_op = (uint16_t)op;
+    train->pass.first_filter = (uint16_t)filter;
+    for (;;) {
+        unsigned from = op == train->pass.high_op ? filter : 0, next;
+        uint32_t each = fb_product(4, fb_sums_per_filter(&train->config, op, &layer)), need, room;
+        uint16_t low = train->pass.low_op, end = train->pass.end_filter;
+        train->pass.low_op = (uint16_t)op;
+        need = fb_sum(need_beside_sums(train, fast), taken);
+        room = need < arena ? (arena - need) / each : 0;
+        if (room > layer.out.channels - from) room = layer.out.channels - from;
+        if (room == 0) {
+            train->pass.low_op = low;
+            train->pass.end_filter = end;
+            return any;
+        }
+        any = true;
+        train->pass.end_filter = (uint16_t)(from + room);
+        taken = fb_sum(taken, each * room);
+        if (train->pass.end_filter < layer.out.channels) return true;
+        next = fb_below(&train->model, &train->config, op, &layer);
+        if (next == op) return true;
+        op = next;
+    }
+}
+
+static uint32_t filters_in_pass(const fb_train *train) {
+    fb_layer layer;
+    uint32_t n = 0;
+    for (unsigned i = train->pass.low_op; i <= train->pass.high_op; i++) {
+        unsigned first, end;
+        fb_layer_decode(&train->model, i, &layer);
+        fb_sums_of(train, i, &first, &end);
+        n += end - first;
+    }
+    return n;
+}
+
+static fb_status lay_out(fb_train *train) {
+    unsigned first, end;
+    uint32_t sums = fb_sums_of(train, train->pass.low_op, &first, &end);
+    fb_layer layer;
+    fb_layer_decode(&train->model, train->pass.low_op, &layer);
+    sums += (end - first) * fb_sums_per_filter(&train->config, train->pass.low_op, &layer);
+    fb_mark_tensors(train);
+    train->pass.sums = fb_counts_size(train);
+    train->pass.saved = fb_aligned(train->pass.sums + 4 * sums);
+    train->pass.work = train->pass.saved + fb_aligned(fb_saved_size(train));
+    memset(train->arena, 0, train->pass.saved);
+    return FB_OK;
+}
+
+/* The calibrating pass sums up nothing and goes down to the lowest layer. */
+static void calibrating_pass(fb_train *train) {
+    fb_amounts a = fb_amounts_of(&train->model, &train->config, UINT32_MAX);
+    train->pass.low_op = (uint16_t)a.lowest;
+    train->pass.high_op = (uint16_t)a.lowest;
+    train->pass.first_filter = train->pass.end_filter = 0;
+}
+
+fb_status fb_plan_pass(fb_train *train) {
+    const fb_head *head = (const fb_head *)(const void *)train->state;
+    uint32_t fast = 0;
+    train->seen = 0;
+    if (head->phase == FB_CALIBRATE) {
+        calibrating_pass(train);
+        return need_beside_sums(train, false) > train->arena_size ? FB_ERR_ARENA : lay_out(train);
+    }
+    /* Tables make a pass fast, sums make passes few: without tables, if that gives twice as many filters. */
+    if (take_filters(train, head->op, head->filter, train->arena_size, true)) fast = filters_in_pass(train);
+    if (!take_filters(train, head->op, head->filter, train->arena_size, false)) return FB_ERR_ARENA;
+    if (fast && filters_in_pass(train) < 2 * fast) take_filters(train, head->op, head->filter, train->arena_size, true);
+    return lay_out(train);
+}
+
+size_t fb_train_arena_size(const fb_model *model, const fb_train_config *config, bool fast) {
+    fb_train train;
+    fb_layer layer;
+    uint32_t most = 0, sums = 0, need;
+    unsigned op, next;
+    if (fb_check_config(model, config) != FB_OK) return 0;
+    memset(&train, 0, sizeof train);
+    train.model = *model;
+    train.config = *config;
+    train.pass.high_op = (uint16_t)fb_below(model, config, model->ops, &layer);
+    /* From the last layer down: each alone, or all so far together. Together may be more tensors than FB_MAX_LIVE; then
+     * the largest pass that can run is what counts. */
+    for (op = model->ops; (next = fb_below(model, config, op, &layer)) != op; op = next) {
+        uint32_t each = fb_product(4, fb_sums_per_filter(config, next, &layer));
+        train.pass.low_op = (uint16_t)next;
+        if (!fast) train.pass.high_op = (uint16_t)next;
+        sums = fast ? fb_sum(sums, fb_product(each, layer.out.channels)) : each;
+        need = fb_sum(need_beside_sums(&train, fast), sums);
+        if (need == UINT32_MAX) return fast ? fb_aligned(most) : 0;
+        if (need > most) most = need;
+    }
+    return fb_aligned(most);
+}

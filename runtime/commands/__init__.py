@@ -1,0 +1,1 @@
+"""The verbs of the ``flipbit`` command that need the runtime alone."""

@@ -1,0 +1,287 @@
+"""Reads .fbit images and trusts nothing in them: docs/fbit-format.md is the specification.
+
+Every offset, size, product and index is checked before use; a bad image raises :class:`ImageError`, whose ``status``
+is the name the C core gives to the same reason.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flipbit.runtime.errors import FileError, FlipbitError, ImageError, error_of
+
+__all__ = ["Image", "ImageError", "Operation", "Tensor", "read_image"]
+
+HEADER = struct.Struct("<4sHHIIHHHHII")
+TENSOR = struct.Struct("<HHHbBf")
+OP = struct.Struct("<BBHHHBBBBBBBBB3sII")
+KINDS = ("", "conv", "dense", "max_pool", "average_pool", "add", "shortcut", "relu", "flatten")
+RELU, BINARY, CHUNKS, TRAINABLE = 1, 2, 4, 8
+ALLOWED_FLAGS = {"conv": 15, "dense": 11, "add": 1}
+NONE = 0xFFFF
+INT31 = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Tensor:
+    height: int
+    width: int
+    channels: int
+    zero_point: int
+    rank: int
+    scale: float
+
+    @property
+    def size(self) -> int:
+        return self.height * self.width * self.channels
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """As it lies in memory: channel, row, column."""
+        return (self.channels, self.height, self.width) if self.rank == 3 else (self.channels,)
+
+
+@dataclass(frozen=True)
+class Operation:
+    name: str
+    kind: str
+    flags: int
+    inputs: tuple[int, ...]
+    output: int
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    padding: tuple[int, int, int, int]
+    shift: int
+    first: int
+    second: int
+    weights: np.ndarray | None = None  # uint16 words, or int8, as stored: filters first
+    bias: np.ndarray | None = None
+    multiplier: np.ndarray | None = None
+
+    @property
+    def relu(self) -> bool:
+        return bool(self.flags & RELU)
+
+    @property
+    def binary(self) -> bool:
+        return bool(self.flags & BINARY)
+
+    @property
+    def chunks(self) -> bool:
+        return bool(self.flags & CHUNKS)
+
+
+@dataclass(frozen=True)
+class Image:
+    """A checked image."""
+
+    tensors: list[Tensor]
+    operations: list[Operation]
+    input: int
+    output: int
+    metadata: dict[str, Any]
+    data: bytes
+
+    @property
+    def labels(self) -> list[str]:
+        """Names of the classes, if the metadata has them."""
+        found = self.metadata.get("labels", [])
+        return [str(label) for label in found] if isinstance(found, list) else []
+
+
+def read_image(source: str | Path | bytes) -> Image:
+    """The image in a file or in memory; raises :class:`ImageError` for anything the format does not allow."""
+    if isinstance(source, bytes):
+        return _Reader(source).image()
+    try:
+        data = Path(source).read_bytes()
+    except OSError as error:
+        raise FileError(f"{source}: {error.strerror}") from None
+    try:
+        return _Reader(data).image()
+    except FlipbitError as error:
+        raise error.about(source) from None
+
+
+def _require(condition: bool, status: str, message: str) -> None:
+    if not condition:
+        raise error_of(status, message)
+
+
+class _Reader:
+    def __init__(self, data: bytes):
+        self.data = data
+
+    def image(self) -> Image:
+        data = self.data
+        _require(len(data) >= HEADER.size, "FB_ERR_TRUNCATED", f"{len(data)} bytes are too few for an image")
+        magic, version, flags, length, crc, tensors, ops, first, last, at, size = HEADER.unpack_from(data)
+        _require(magic == b"FBIT", "FB_ERR_MAGIC", "not a .fbit image")
+        _require(version == 1, "FB_ERR_VERSION", f"format version {version}; this reader knows 1")
+        _require(length == len(data), "FB_ERR_LENGTH", f"says it has {length} bytes, has {len(data)}")
+        _require(length % 4 == 0, "FB_ERR_LENGTH", f"its length {length} is not a multiple of 4")
+        found = zlib.crc32(data[16:], zlib.crc32(data[:12] + bytes(4)))
+        _require(found == crc, "FB_ERR_CRC", f"damaged: CRC {found:08x}, should be {crc:08x}")
+        _require(flags == 0, "FB_ERR_RESERVED", "a reserved field is not 0")
+        tables = HEADER.size + TENSOR.size * tensors + OP.size * ops
+        _require(tensors >= 1 and ops >= 1 and tables <= length, "FB_ERR_TABLE", "tables reach beyond the image")
+        _require(first < tensors and last < tensors, "FB_ERR_INDEX", "input or output tensor does not exist")
+        self.start = tables  # weights, parameters and metadata lie behind the tables
+        self.tensors = [self._tensor(i) for i in range(tensors)]
+        metadata = self._metadata(at, size)
+        names = metadata.get("names", []) if isinstance(metadata, dict) else []
+        self.written = {first}
+        operations = []
+        for i in range(ops):
+            name = str(names[i]) if isinstance(names, list) and i < len(names) else f"op{i}"
+            operations.append(self._operation(i, name))
+        _require(last in self.written, "FB_ERR_INDEX", "the output tensor is never written")
+        # Last, as the C core does not read it: whatever else is wrong has the same status there.
+        _require(isinstance(metadata, dict), "FB_ERR_METADATA", "metadata is not a JSON object")
+        return Image(self.tensors, operations, first, last, metadata, data)
+
+    def _tensor(self, i: int) -> Tensor:
+        tensor = Tensor(*TENSOR.unpack_from(self.data, HEADER.size + i * TENSOR.size))
+        _require(tensor.size > 0, "FB_ERR_SHAPE", f"tensor {i} has no values")
+        _require(tensor.size <= INT31, "FB_ERR_SHAPE", f"tensor {i} is larger than 2 GB")
+        vector = tensor.rank == 1 and tensor.height == tensor.width == 1
+        _require(tensor.rank == 3 or vector, "FB_ERR_SHAPE", f"tensor {i} has rank {tensor.rank}")
+        _require(
+            math.isfinite(tensor.scale) and tensor.scale > 0, "FB_ERR_SCALE", f"tensor {i} has scale {tensor.scale}"
+        )
+        return tensor
+
+    def _metadata(self, at: int, size: int) -> Any:
+        """The metadata, or None if it is not JSON."""
+        if at == 0:
+            _require(size == 0, "FB_ERR_METADATA", "metadata has a length but no place")
+            return {}
+        try:
+            return json.loads(self._slice("metadata", at, size).decode())
+        except (ValueError, RecursionError):
+            return None
+
+    def _slice(self, what: str, at: int, size: int) -> bytes:
+        _require(at % 4 == 0, "FB_ERR_ALIGN", f"{what}: offset {at} is not a multiple of 4")
+        inside = self.start <= at <= len(self.data) and size <= len(self.data) - at
+        _require(inside, "FB_ERR_OFFSET", f"{what}: {size} bytes at {at} lie outside the image")
+        fill = self.data[at + size : at + size + -size % 4]
+        _require(not any(fill), "FB_ERR_RESERVED", f"{what}: bytes that fill up to a multiple of 4 are not 0")
+        return self.data[at : at + size]
+
+    def _operation(self, i: int, name: str) -> Operation:
+        record = OP.unpack_from(self.data, HEADER.size + TENSOR.size * len(self.tensors) + i * OP.size)
+        number, flags, a, b, out, kh, kw, sy, sx, top, bottom, left, right, shift, reserved, first, second = record
+        _require(1 <= number < len(KINDS), "FB_ERR_KIND", f"{name}: unknown kind {number}")
+        kind = KINDS[number]
+        _require(reserved == bytes(3), "FB_ERR_RESERVED", f"{name}: a reserved field is not 0")
+        _require(not flags & ~ALLOWED_FLAGS.get(kind, 0), "FB_ERR_FLAGS", f"{name}: flags {flags} for {kind}")
+        inputs = (a, b) if kind == "add" else (a,)
+        _require(kind == "add" or b == NONE, "FB_ERR_INDEX", f"{name}: {kind} has one input")
+        _require(all(t in self.written for t in inputs), "FB_ERR_INDEX", f"{name}: reads a tensor not yet written")
+        new = out < len(self.tensors) and out not in self.written
+        _require(new, "FB_ERR_INDEX", f"{name}: writes tensor {out}, which does not exist or is written already")
+        self.written.add(out)
+        op = Operation(
+            name, kind, flags, inputs, out, (kh, kw), (sy, sx), (top, bottom, left, right), shift, first, second
+        )
+        self._check_window(op)
+        self._check_shapes(op)
+        if kind in ("conv", "dense"):
+            return self._with_weights(op)
+        self._check_multipliers(op)
+        return op
+
+    def _check_window(self, op: Operation) -> None:
+        """Fields a kind does not use are 0; those it uses make sense."""
+        uses_kernel = op.kind in ("conv", "max_pool", "average_pool")
+        uses_stride = uses_kernel or op.kind == "shortcut"
+        bad = f"{op.name}: kernel {op.kernel}, stride {op.stride}, padding {op.padding} for {op.kind}"
+        _require((min(op.kernel) >= 1) if uses_kernel else op.kernel == (0, 0), "FB_ERR_WINDOW", bad)
+        _require((min(op.stride) >= 1) if uses_stride else op.stride == (0, 0), "FB_ERR_WINDOW", bad)
+        top, bottom, left, right = op.padding
+        if op.kind in ("conv", "max_pool"):
+            _require(max(top, bottom) < op.kernel[0] and max(left, right) < op.kernel[1], "FB_ERR_WINDOW", bad)
+        else:
+            _require(op.padding == (0, 0, 0, 0), "FB_ERR_WINDOW", bad)
+        largest = 0
+        if op.kind in ("conv", "dense"):
+            largest = 30 if op.binary else 46
+        elif op.kind in ("average_pool", "add"):
+            largest = 30
+        bounds = (1, largest) if largest else (0, 0)
+        _require(bounds[0] <= op.shift <= bounds[1], "FB_ERR_SHIFT", f"{op.name}: shift {op.shift}, allowed {bounds}")
+        chunked = op.binary and op.kernel == (3, 3) and self.tensors[op.inputs[0]].channels % 16 == 0
+        _require(not op.chunks or chunked, "FB_ERR_FLAGS", f"{op.name}: layout chunks needs 3×3 and 16·n channels")
+
+    def _check_shapes(self, op: Operation) -> None:
+        source, target = self.tensors[op.inputs[0]], self.tensors[op.output]
+        bad = f"{op.name}: {op.kind} from {source.shape} to {target.shape}"
+        if op.kind in ("conv", "max_pool", "average_pool"):
+            _require(source.rank == 3, "FB_ERR_SHAPE", bad)
+            top, bottom, left, right = op.padding
+            height, width = source.height + top + bottom - op.kernel[0], source.width + left + right - op.kernel[1]
+            _require(height >= 0 and width >= 0, "FB_ERR_SHAPE", bad)
+            expected = (height // op.stride[0] + 1, width // op.stride[1] + 1)
+            _require((target.height, target.width) == expected, "FB_ERR_SHAPE", bad)
+            same_channels = op.kind == "conv" or target.channels == source.channels
+            vector = op.kind == "average_pool" and target.rank == 1 and expected == (1, 1)
+            _require(same_channels and (target.rank == 3 or vector), "FB_ERR_SHAPE", bad)
+        elif op.kind == "dense":
+            _require(source.rank == 1 and target.rank == 1, "FB_ERR_SHAPE", bad)
+        elif op.kind == "flatten":
+            _require(source.rank == 3 and target.rank == 1 and source.size == target.size, "FB_ERR_SHAPE", bad)
+        elif op.kind == "shortcut":
+            expected = (-(-source.height // op.stride[0]), -(-source.width // op.stride[1]))
+            right_size = (target.height, target.width) == expected and target.channels >= source.channels
+            _require(source.rank == target.rank == 3 and right_size, "FB_ERR_SHAPE", bad)
+        else:
+            same = all(self.tensors[t].shape == target.shape for t in op.inputs)
+            _require(same, "FB_ERR_SHAPE", bad)
+        if op.kind in ("max_pool", "shortcut", "relu", "flatten"):
+            kept = source.zero_point == target.zero_point and source.scale == target.scale
+            _require(kept, "FB_ERR_SCALE", f"{op.name}: {op.kind} keeps zero point and scale")
+
+    def _check_multipliers(self, op: Operation) -> None:
+        used = {"average_pool": 1, "add": 2}.get(op.kind, 0)
+        given = (op.first, op.second)
+        right = all(1 <= m < 2**22 for m in given[:used]) and not any(given[used:])
+        _require(right, "FB_ERR_MULTIPLIER", f"{op.name}: multipliers {given} for {op.kind}")
+        half = 1 << op.shift >> 1
+        largest = 255 * op.kernel[0] * op.kernel[1] * op.first if op.kind == "average_pool" else 255 * sum(given)
+        _require(not used or largest + half <= INT31, "FB_ERR_OVERFLOW", f"{op.name}: its sums overflow 32 bits")
+
+    def _with_weights(self, op: Operation) -> Operation:
+        channels, filters = self.tensors[op.inputs[0]].channels, self.tensors[op.output].channels
+        taps = op.kernel[0] * op.kernel[1] if op.kind == "conv" else 1
+        inputs = taps * channels
+        words = -(-inputs // 16)
+        size = filters * (2 * words if op.binary else inputs)
+        raw = self._slice(f"{op.name} weights", op.first, size)
+        width = 2 if op.binary else 4
+        params = self._slice(f"{op.name} parameters", op.second, filters * (4 + width))
+        bias = np.frombuffer(params, "<i4", filters)
+        multiplier = np.frombuffer(params, f"<i{width}", filters, 4 * filters).astype(np.int64)
+        _require(bool((multiplier >= 1).all()), "FB_ERR_MULTIPLIER", f"{op.name}: a multiplier is not positive")
+        if op.binary:
+            weights = np.frombuffer(raw, "<u2").reshape(filters, words)
+            left_over = 16 * words - inputs
+            clean = not left_over or not (weights[:, -1] >> np.uint16(16 - left_over)).any()
+            _require(clean, "FB_ERR_RESERVED", f"{op.name}: bits beyond the last weight are not 0")
+            zero = abs(self.tensors[op.inputs[0]].zero_point)
+            reach = (128 + 2 * zero) * inputs + np.abs(bias.astype(np.int64))
+            fits = bool((reach * multiplier + (1 << op.shift >> 1) <= INT31).all())
+            _require(fits, "FB_ERR_OVERFLOW", f"{op.name}: its sums overflow 32 bits")
+        else:
+            weights = np.frombuffer(raw, np.int8).reshape(filters, inputs)
+            reach = np.abs(weights.astype(np.int64)).sum(1) * 128 + np.abs(bias.astype(np.int64))
+            _require(bool((reach <= INT31).all()), "FB_ERR_OVERFLOW", f"{op.name}: its sums overflow 32 bits")
+        return Operation(**{**op.__dict__, "weights": weights, "bias": bias, "multiplier": multiplier})

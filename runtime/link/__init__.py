@@ -1,0 +1,1 @@
+"""The line to a board: frames, requests and answers."""

@@ -1,0 +1,1 @@
+"""What needs training, export and runtime together: comparisons with other engines, and studies of learning."""

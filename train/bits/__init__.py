@@ -1,0 +1,1 @@
+"""How weights become bits: quantizers, update rules, few-bit buffers, 8-bit activations."""

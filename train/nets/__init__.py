@@ -1,0 +1,1 @@
+"""Networks: drawn here, a user's own, and model files."""
