@@ -721,7 +721,8 @@ def test_every_command_ends_by_the_same_rule() -> None:
         "firmware/fuzz/make_corpus.py", "firmware/fuzz/stack_depth.py", "runtime/simulate/traces/generate.py",  # theirs
     }  # fmt: skip
     homes = {"runtime/__main__.py": "runtime/commands/cli.py", "runtime/finetune.py": "runtime/commands/cli.py",
-             "runtime/commands/finetune.py": "runtime/commands/cli.py", "runtime/commands/flash.py": "runtime/commands/device.py", "runtime/study.py": "studies/learning.py",
+             "runtime/commands/finetune.py": "runtime/commands/cli.py",
+             "runtime/commands/flash.py": "runtime/commands/device.py", "runtime/study.py": "studies/learning.py",
              "export/verify.py": "export/commands/verify.py", "export/show.py": "export/commands/show.py",
              "export/to_c.py": "export/commands/c_source.py",
              **{f"export/to_{kind}.py": "export/commands/convert.py" for kind in ("fbit", "onnx", "tflite")},
