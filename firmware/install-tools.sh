@@ -18,8 +18,9 @@ esac
 
 has() { command -v "$1" >/dev/null; }
 # Debian's compilers come without headers: what counts is whether a program that uses the C library compiles.
-compiles() { has "$1" && echo '#include <string.h>' | "$@" -x c -E - >/dev/null 2>&1; }
-links() { has "$1" && echo 'int main(void){return 0;}' | "$@" -x c - -o /dev/null >/dev/null 2>&1; }
+# No pipe: a compiler that ends before it has read everything would make the writer fail, at times.
+compiles() { has "$1" && "$@" -x c -E - <<<'#include <string.h>' >/dev/null 2>&1; }
+links() { has "$1" && "$@" -x c - -o /dev/null <<<'int main(void){return 0;}' >/dev/null 2>&1; }
 
 missing=() packages=()
 want() { # want LEVEL PACKAGE CHECK...
