@@ -29,6 +29,7 @@ REMEDIES = [
     (r"FLIPBIT_DATA", "FLIPBIT_DATA=FOLDER make test   (CONTRIBUTING.md says what the folder holds)"),
     (r"this CPU|this machine|this system|permits no|there is a probe", ""),
     (r"package lists|apt cannot|a Debian machine", "make test-all on a Debian machine, after apt-get update"),
+    (r"PlatformIO to pack", "pip install platformio   (it looks licences up on the network)"),
     (r"systemd-analyze", "apt-get install systemd"),
     (r"rp2040js|\bnode\b|\bnpm\b", "apt-get install npm, then make test-all"),
     (rf"^{SLOW}|^needs |could not import|is not installed", "make test-all"),

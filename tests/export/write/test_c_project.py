@@ -330,13 +330,17 @@ def test_the_platformio_example_builds_and_prints_the_hosts_class_and_scores(tmp
     assert run(build / "classify") == f"{host_class()}\nscores as exported\n"
 
 
-def test_the_platformio_library_is_what_platformio_packs(tmp_path: Path) -> None:
+def test_the_platformio_description_names_files_that_are_there(tmp_path: Path) -> None:
     library = project(tmp_path / "insects", "platformio")
     found = json.loads((library / "library.json").read_text(encoding="utf-8"))
     assert found["name"] == "insects" and {"version", "description", "keywords", "license"} <= set(found)
     assert all((library / "src" / name).is_file() for name in found["headers"])
     (example,) = found["examples"]
     assert all((library / example["base"] / name).is_file() for name in example["files"])
+
+
+def test_the_platformio_library_is_what_platformio_packs(tmp_path: Path) -> None:
+    library = project(tmp_path / "insects", "platformio")
     if not shutil.which("pio"):
         pytest.skip("needs PlatformIO to pack it: pip install platformio")
     command = ["pio", "pkg", "pack", str(library), "-o", str(tmp_path / "insects.tar.gz")]
