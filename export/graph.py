@@ -6,6 +6,9 @@ format is written from it, and :mod:`flipbit.export.oracle` runs it.
 
 Tensors are images without the batch axis, ``(height, width, channels)``, or vectors ``(units,)``. An operation names
 the tensors it reads and the one it writes. Operations stand in an order in which they can run.
+
+What a kind of operation has is a row of runtime/image/kinds.py, ``op.traits``; its class has a field for each: ``size``
+(the kernel), ``stride``, ``padding``, ``shift``, ``factors`` (the multipliers).
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from flipbit.runtime.errors import FlipbitError
+from flipbit.runtime.image.kinds import Kind, named
 from flipbit.runtime.image.pixels import Pixels
 
 Array = np.ndarray
@@ -67,6 +71,11 @@ class Op:
     def kind(self) -> str:
         return type(self).__name__
 
+    @property
+    def traits(self) -> Kind:
+        """The row of its kind; a class of operations that devices know has it as an attribute."""
+        raise ExportError(f"{self.name}: {self.kind} is not an operation that devices know")
+
 
 @dataclass(frozen=True)
 class Weighted(Op):
@@ -84,6 +93,10 @@ class Weighted(Op):
     requantize: Requantize | None = field(default=None, repr=False)
 
     @property
+    def shift(self) -> int:
+        return self.requantize.shift if self.requantize else 0
+
+    @property
     def channels(self) -> int:
         return int(self.weights.shape[-1])
 
@@ -92,17 +105,26 @@ class Weighted(Op):
 class Conv(Weighted):
     """2-D convolution, weights (kernel height, kernel width, input channels, output channels), zero padding."""
 
+    traits = named("conv")
     stride: tuple[int, int] = (1, 1)
     padding: tuple[int, int, int, int] = (0, 0, 0, 0)  # top, bottom, left, right
+
+    @property
+    def size(self) -> tuple[int, int]:
+        height, width = self.weights.shape[:2]
+        return int(height), int(width)
 
 
 @dataclass(frozen=True)
 class Dense(Weighted):
     """Fully connected, weights (inputs, units); the input is a vector."""
 
+    traits = named("dense")
+
 
 @dataclass(frozen=True)
 class MaxPool(Op):
+    traits = named("max_pool")
     size: tuple[int, int] = (2, 2)
     stride: tuple[int, int] = (2, 2)
     padding: tuple[int, int, int, int] = (0, 0, 0, 0)  # padded places never win
@@ -112,25 +134,36 @@ class MaxPool(Op):
 class AveragePool(Op):
     """Average over windows that lie inside the image; over the whole image this is global pooling."""
 
+    traits = named("average_pool")
     size: tuple[int, int] = (2, 2)
     stride: tuple[int, int] = (2, 2)
     multiplier: int = 0
     shift: int = 0
+
+    @property
+    def factors(self) -> tuple[int, ...]:
+        return (self.multiplier,)
 
 
 @dataclass(frozen=True)
 class Add(Op):
     """Residual addition: int8 result ((a − za) · multipliers[0] + (b − zb) · multipliers[1] + half) >> shift, + zo."""
 
+    traits = named("add")
     relu: bool = False
     multipliers: tuple[int, int] = (0, 0)
     shift: int = 0
+
+    @property
+    def factors(self) -> tuple[int, ...]:
+        return self.multipliers
 
 
 @dataclass(frozen=True)
 class PadShortcut(Op):
     """Every ``stride``-th pixel, and zeros for channels the input lacks (He et al.'s option A)."""
 
+    traits = named("shortcut")
     stride: int = 1
     channels: int = 0
 
@@ -139,10 +172,14 @@ class PadShortcut(Op):
 class Relu(Op):
     """A ReLU that could not be fused into the operation before it."""
 
+    traits = named("relu")
+
 
 @dataclass(frozen=True)
 class Flatten(Op):
     """Image to vector in the order height, width, channels."""
+
+    traits = named("flatten")
 
 
 @dataclass(frozen=True)
@@ -185,10 +222,9 @@ class Graph:
 
     def macs(self, op: Op) -> int:
         """Multiply-accumulates of an operation for one image."""
-        if isinstance(op, Conv):
-            h, w, _ = self.tensors[op.output].shape
-            return h * w * op.weights.size
-        return op.weights.size if isinstance(op, Dense) else 0
+        if not isinstance(op, Weighted):
+            return 0
+        return op.weights.size * self.tensors[op.output].size // op.channels
 
     def weight_bytes(self, op: Op) -> int:
         """Bytes of an operation's weights and requantization on a device."""

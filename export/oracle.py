@@ -15,6 +15,7 @@ from flipbit.export.graph import (
     AveragePool,
     Conv,
     Dense,
+    ExportError,
     Flatten,
     Graph,
     MaxPool,
@@ -46,7 +47,10 @@ def run(graph: Graph, images: Array) -> dict[str, Array]:
 
 def apply(graph: Graph, op: Op, *inputs: Array) -> Array:
     """What one operation of the graph writes."""
-    return (_INTEGER if graph.quantized else _REAL)[type(op)](graph, op, *inputs)
+    kernel = (_INTEGER if graph.quantized else _REAL).get(type(op))
+    if kernel is None:
+        raise ExportError(f"{op.name}: {op.kind} is not an operation that the oracle knows")
+    return kernel(graph, op, *inputs)
 
 
 def logits(graph: Graph, images: Array) -> Array:

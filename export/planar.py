@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from flipbit.export.graph import Add, Array, Dense, ExportError, Flatten, Graph, Op, Relu
+from flipbit.export.graph import Array, Dense, ExportError, Graph, Op
+from flipbit.runtime.image.kinds import Shape
 
 
 @dataclass(frozen=True)
@@ -52,13 +53,13 @@ def orders(graph: Graph) -> dict[str, Array]:
     for op in graph:
         if op.output not in group:
             continue
-        if isinstance(op, Flatten):
+        if op.traits.shape is Shape.FLAT:
             if op.inputs[0] in group:
                 raise ExportError(f"{op.name}: flattens a vector; leave it out")
             h, w, c = graph.tensors[op.inputs[0]].shape
             places = np.arange(h * w * c).reshape(h, w, c).transpose(2, 0, 1).reshape(-1)
             settle(op.output, _Order(places, f"{op.name}'s of {h}×{w}×{c}"), op)
-        elif isinstance(op, (Relu, Add)):
+        elif op.traits.shape is Shape.SAME:
             for name in op.inputs:
                 first, other = root(op.output), root(name)
                 if first == other:
@@ -66,7 +67,7 @@ def orders(graph: Graph) -> dict[str, Array]:
                 group[first] = other
                 if first in found:
                     settle(other, found.pop(first), op)
-        elif not isinstance(op, Dense):
+        elif op.traits.shape is not Shape.VECTORS:
             settle(op.output, as_in_graph(op.output, f"{op.name}'s"), op)
     if graph.output in group:
         writer = next((op for op in graph if op.output == graph.output), None)

@@ -16,12 +16,8 @@ from flipbit.export.graph import (
     Array,
     AveragePool,
     ExportError,
-    Flatten,
     Graph,
-    MaxPool,
     Op,
-    PadShortcut,
-    Relu,
     Requantize,
     Tensor,
     Weighted,
@@ -47,8 +43,7 @@ def quantize_graph(graph: Graph, ranges: dict[str, Range], source: tuple[float, 
     tensors[graph.input] = replace(tensors[graph.input], scale=scale, zero_point=zero)
     for op in graph:
         inputs = [tensors[name] for name in op.inputs]
-        if isinstance(op, (MaxPool, PadShortcut, Relu, Flatten)):
-            # Values move but do not change: same scale and zero point.
+        if op.traits.keeps_scale:  # values move but do not change
             scale, zero = inputs[0].scale, inputs[0].zero_point
         else:
             scale, zero = _affine(ranges[op.output])
@@ -79,6 +74,8 @@ def _integers(op: Op, inputs: list[Tensor], target: Tensor) -> Op:
     if isinstance(op, Add):
         (a, b), shift = multipliers(np.array(scales) / out, np.array([2 * 255.0, 2 * 255.0]), SUM_BITS)
         return replace(op, multipliers=(int(a), int(b)), shift=shift)
+    if op.traits.shifts:
+        raise ExportError(f"{op.name}: {op.kind} is requantized, but quantize.py does not say how")
     return op
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from flipbit.export import oracle
 from flipbit.export.graph import Array, ExportError, Graph
 from flipbit.export.planar import in_graph_order
+from flipbit.runtime.image.kinds import named
 
 Runner = Callable[[Array], dict[str, Array]]
 
@@ -52,8 +53,9 @@ def core_runner(path: Path, graph: Graph, output_only: bool = False) -> Runner:
         if output_only:
             return {graph.output: np.asarray(model.predict(images, raw=True))}
         values = model.tensors(images)
-        # A flatten moves nothing, so that the core does not run it.
-        shown = {names[layer.output]: values[layer.name] for layer in model.layers if layer.kind != "flatten"}
+        # What moves nothing, the core does not run.
+        run_by_core = [layer for layer in model.layers if not named(layer.kind).moves_nothing]
+        shown = {names[layer.output]: values[layer.name] for layer in run_by_core}
         return in_graph_order({names[model.image.input]: values["input"], **shown}, graph)
 
     return run

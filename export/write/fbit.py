@@ -6,35 +6,20 @@ import json
 import struct
 import zlib
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 
-from flipbit.export.graph import (
-    Add,
-    Array,
-    AveragePool,
-    Conv,
-    Dense,
-    ExportError,
-    Flatten,
-    Graph,
-    MaxPool,
-    Op,
-    PadShortcut,
-    Relu,
-    Weighted,
-)
+from flipbit.export.graph import Array, ExportError, Graph, Op, Weighted
 from flipbit.export.pack import layout_of, pack
 from flipbit.export.planar import planar
 from flipbit.runtime.files import replacing
+from flipbit.runtime.image.kinds import BINARY, CHUNKS, NO_TENSOR, RELU, TRAINABLE
 
 MAGIC, VERSION = b"FBIT", 1
 HEADER = struct.Struct("<4sHHIIHHHHII")
 TENSOR = struct.Struct("<HHHbBf")
 OP = struct.Struct("<BBHHHBBBBBBBBB3xII")
-KIND = {Conv: 1, Dense: 2, MaxPool: 3, AveragePool: 4, Add: 5, PadShortcut: 6, Relu: 7, Flatten: 8}
-RELU, BINARY, CHUNKS, TRAINABLE = 1, 2, 4, 8
-NO_TENSOR = 0xFFFF
 
 
 def write_fbit(graph: Graph, path: Path, input_formula: str | None = None) -> None:
@@ -61,17 +46,15 @@ def fbit_bytes(graph: Graph, input_formula: str | None = None) -> bytes:
 
     records = []
     for op in graph:
-        first = second = 0
         if isinstance(op, Weighted):
             assert op.requantize is not None
             first = append(*_weights(op))
             bias = op.requantize.bias.astype("<i4").tobytes()
             multiplier = op.requantize.multiplier.astype("<i2" if op.binary else "<i4").tobytes()
             second = append(np.frombuffer(bias + multiplier, np.uint8), "u1")
-        elif isinstance(op, AveragePool):
-            first = op.multiplier
-        elif isinstance(op, Add):
-            first, second = op.multipliers
+        else:
+            given: tuple[int, ...] = cast(Any, op).factors if op.traits.factors else ()
+            first, second = (*given, 0, 0)[:2]
         records.append(_record(op, index, first, second))
     metadata = {"labels": graph.labels, "names": [op.name for op in graph], "input": input_formula}
     text = json.dumps({k: v for k, v in metadata.items() if v}, ensure_ascii=False, separators=(",", ":")).encode()
@@ -108,35 +91,30 @@ def _fits(what: str, value: int, largest: int) -> None:
 
 
 def _record(op: Op, index: dict[str, int], first: int, second: int) -> bytes:
-    flags, kernel, stride, padding, shift = 0, (0, 0), (0, 0), (0, 0, 0, 0), 0
-    if getattr(op, "relu", False):
-        flags |= RELU
-    if isinstance(op, Weighted):
-        assert op.requantize is not None
-        shift = op.requantize.shift
-        flags |= (BINARY | TRAINABLE) if op.binary else 0
-    if isinstance(op, Conv):
-        kernel, stride, padding = op.weights.shape[:2], op.stride, op.padding
-        flags |= CHUNKS if op.binary and layout_of(op.weights.shape) == "chunks" else 0
-    elif isinstance(op, MaxPool):
-        kernel, stride, padding = op.size, op.stride, op.padding
-    elif isinstance(op, AveragePool):
-        kernel, stride, shift = op.size, op.stride, op.shift
-    elif isinstance(op, Add):
-        shift = op.shift
-    elif isinstance(op, PadShortcut):
-        stride = (op.stride, op.stride)
+    """What the kind has, from the operation's fields of that name; all else is 0."""
+    has, fields = op.traits, cast(Any, op)
+    kernel = fields.size if has.kernel else (0, 0)
+    stride = _pair(fields.stride) if has.stride else (0, 0)
+    padding = fields.padding if has.padding else (0, 0, 0, 0)
+    flags = RELU if getattr(op, "relu", False) else 0
+    if isinstance(op, Weighted) and op.binary:
+        flags |= BINARY | TRAINABLE
+        flags |= CHUNKS if has.flags & CHUNKS and layout_of(op.weights.shape) == "chunks" else 0
     for what, values in (("kernel", kernel), ("stride", stride), ("padding", padding)):
         _fits(f"{op.name}: {what}", max(values), 255)
-    if isinstance(op, (Conv, MaxPool)) and (max(padding[:2]) >= kernel[0] or max(padding[2:]) >= kernel[1]):
+    if has.padding and (max(padding[:2]) >= kernel[0] or max(padding[2:]) >= kernel[1]):
         raise ExportError(
             f"{op.name}: padding {padding} around a kernel of {kernel}; less than the kernel is supported"
         )
-    other = index[op.inputs[1]] if len(op.inputs) > 1 else NO_TENSOR
+    other = index[op.inputs[1]] if has.inputs == 2 else NO_TENSOR
     return OP.pack(
-        KIND[type(op)], flags, index[op.inputs[0]], other, index[op.output],
-        *kernel, *stride, *padding, shift, first, second,
+        has.number, flags, index[op.inputs[0]], other, index[op.output],
+        *kernel, *stride, *padding, fields.shift if has.shifts else 0, first, second,
     )  # fmt: skip
+
+
+def _pair(stride: int | tuple[int, int]) -> tuple[int, int]:
+    return (stride, stride) if isinstance(stride, int) else stride
 
 
 def _weights(op: Weighted) -> tuple[Array, str]:

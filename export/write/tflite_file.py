@@ -179,7 +179,11 @@ class _Writer:
         graph = self.graph
         self.at[graph.input] = self._value(graph.tensors[graph.input])
         for op in graph:
-            _KINDS[type(op)](self, op)
+            write = _KINDS.get(type(op))
+            if write is None:
+                known = ", ".join(kind.__name__ for kind in _KINDS)
+                raise ExportError(f"{op.name}: {op.kind} has no TFLite form here; supported are {known}")
+            write(self, op)
         source, result = self.at[graph.input], self.at[graph.output]
         subgraph = _set(
             "SubGraph",

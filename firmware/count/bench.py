@@ -77,9 +77,7 @@ def macs(image: Image, op_index: int) -> int:
     """Multiply-accumulates of a layer with weights; 0 for others."""
     op = image.operations[op_index]
     source, target = image.tensors[op.inputs[0]], image.tensors[op.output]
-    if op.kind == "conv":
-        return target.size * op.kernel[0] * op.kernel[1] * source.channels
-    return target.size * source.size if op.kind == "dense" else 0
+    return target.size * op.taps * source.channels if op.traits.weights else 0
 
 
 def short_name(core: Core) -> str:

@@ -42,7 +42,7 @@ static inline uint64_t work_of(const fb_model *model) {
         fb_layer layer;
         bool weighted;
         fb_layer_decode(model, op, &layer);
-        weighted = layer.kind == FB_CONV || layer.kind == FB_DENSE;
+        weighted = fb_traits_of(layer.kind)->has & FB_WEIGHTS;
         work += layer.out.size * (uint64_t)(weighted ? layer.inputs : (uint32_t)layer.kernel_h * layer.kernel_w);
     }
     return work;

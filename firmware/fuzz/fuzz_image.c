@@ -20,10 +20,11 @@
 /* Every kernel that takes the layer gives the bits of the last one, its reference. */
 static void run_layer(const fb_layer *layer, int8_t **tensors) {
     const int8_t *in = tensors[layer->input];
-    const int8_t *in2 = layer->kind == FB_ADD ? tensors[layer->input2] : in;
+    const int8_t *in2 = fb_traits_of(layer->kind)->inputs == 2 ? tensors[layer->input2] : in;
     const fb_kernel *first = fb_kernels_of(layer), *k = first;
     int8_t *expected = allocate_odd(layer->out.size);
     uint8_t *scratch;
+    REQUIRE(k->name); /* a kind that the core opens has a kernel */
     while (k[1].name) k++;
     REQUIRE(k->scratch(layer) <= UINT32_MAX / 2);
     scratch = allocate(k->scratch(layer));

@@ -57,10 +57,10 @@ static void parse(net *n, const uint8_t *data, size_t size) {
     memset(n, 0, sizeof *n);
     model.image = data;
     if (size >= FB_HEADER_SIZE) {
-        tensors = fb_u16(data + 16);
-        ops = fb_u16(data + 18);
-        n->input = fb_u16(data + 20);
-        n->output = fb_u16(data + 22);
+        tensors = fb_u16(data + FB_HEADER_TENSORS);
+        ops = fb_u16(data + FB_HEADER_OPS);
+        n->input = fb_u16(data + FB_HEADER_INPUT);
+        n->output = fb_u16(data + FB_HEADER_OUTPUT);
     }
     for (i = 0; i < tensors && at + FB_TENSOR_SIZE <= size; i++, at += FB_TENSOR_SIZE) {
         if (i < MOST) n->tensors[n->tensor_count++] = fb_model_tensor(&model, i);
@@ -68,17 +68,17 @@ static void parse(net *n, const uint8_t *data, size_t size) {
     for (i = 0; i < ops && i < MOST && at + FB_OP_SIZE <= size; i++, at += FB_OP_SIZE) {
         const uint8_t *p = data + at;
         net_op *op = &n->ops[n->op_count++];
-        op->kind = p[0];
-        op->flags = p[1];
-        op->input = (uint16_t)fb_u16(p + 2);
-        op->input2 = (uint16_t)fb_u16(p + 4);
-        op->output = (uint16_t)fb_u16(p + 6);
-        memcpy(op->kernel, p + 8, 2);
-        memcpy(op->stride, p + 10, 2);
-        memcpy(op->padding, p + 12, 4);
-        op->shift = p[16];
-        op->first = fb_u32(p + 20);
-        op->second = fb_u32(p + 24);
+        op->kind = p[FB_OP_KIND];
+        op->flags = p[FB_OP_FLAGS];
+        op->input = (uint16_t)fb_u16(p + FB_OP_INPUT);
+        op->input2 = (uint16_t)fb_u16(p + FB_OP_INPUT2);
+        op->output = (uint16_t)fb_u16(p + FB_OP_OUTPUT);
+        memcpy(op->kernel, p + FB_OP_KERNEL_H, 2);
+        memcpy(op->stride, p + FB_OP_STRIDE_H, 2);
+        memcpy(op->padding, p + FB_OP_PAD_TOP, 4);
+        op->shift = p[FB_OP_SHIFT];
+        op->first = fb_u32(p + FB_OP_FIRST);
+        op->second = fb_u32(p + FB_OP_SECOND);
     }
 }
 
@@ -204,15 +204,15 @@ static unsigned readable(net *n, const bool *written, const fb_tensor *like) {
     return any;
 }
 
-static void repair_window(net_op *op, const fb_tensor *in) {
+static void repair_window(net_op *op, const fb_traits *traits, const fb_tensor *in) {
     const uint16_t length[2] = {in->height, in->width};
     unsigned i;
     for (i = 0; i < 2; i++) {
         uint8_t *pad = op->padding + 2 * i;
         if (!op->kernel[i]) op->kernel[i] = 1;
         if (!op->stride[i]) op->stride[i] = 1;
-        if (op->kind == FB_AVERAGE_POOL) pad[0] = pad[1] = 0;
-        if (op->kind == FB_AVERAGE_POOL && one_in(2) && length[i] - 1u < 255u) op->kernel[i] = (uint8_t)length[i];
+        if (!(traits->has & FB_PADDING_FIELDS)) pad[0] = pad[1] = 0;
+        if (traits->has & FB_TO_VECTOR && one_in(2) && length[i] - 1u < 255u) op->kernel[i] = (uint8_t)length[i];
         if (pad[0] >= op->kernel[i]) pad[0] = (uint8_t)(op->kernel[i] - 1);
         if (pad[1] >= op->kernel[i]) pad[1] = (uint8_t)(op->kernel[i] - 1);
         if (length[i] + pad[0] + pad[1] < op->kernel[i]) {
@@ -226,28 +226,26 @@ static uint16_t windows(unsigned length, unsigned padding, unsigned kernel, unsi
     return (uint16_t)((length + padding - kernel) / stride + 1);
 }
 
-static void repair_shape(net_op *op, const fb_tensor *in, fb_tensor *out) {
-    switch (op->kind) {
-    case FB_CONV:
-    case FB_MAX_POOL:
-    case FB_AVERAGE_POOL:
-        repair_window(op, in);
+static void repair_shape(net_op *op, const fb_traits *traits, const fb_tensor *in, fb_tensor *out) {
+    switch (traits->shape) {
+    case FB_SHAPE_WINDOWS:
+        repair_window(op, traits, in);
         out->height = windows(in->height, op->padding[0] + op->padding[1], op->kernel[0], op->stride[0]);
         out->width = windows(in->width, op->padding[2] + op->padding[3], op->kernel[1], op->stride[1]);
         out->rank = 3;
-        if (op->kind == FB_AVERAGE_POOL && out->height == 1 && out->width == 1) out->rank = (uint8_t)PICK(1, 3);
-        if (op->kind != FB_CONV) out->channels = in->channels;
+        if (traits->has & FB_TO_VECTOR && out->height == 1 && out->width == 1) out->rank = (uint8_t)PICK(1, 3);
+        if (!(traits->has & FB_WEIGHTS)) out->channels = in->channels;
         break;
-    case FB_DENSE:
+    case FB_SHAPE_VECTORS:
         out->height = out->width = 1;
         out->rank = 1;
         break;
-    case FB_FLATTEN:
+    case FB_SHAPE_FLAT:
         out->height = out->width = 1;
         out->channels = (uint16_t)((uint32_t)in->height * in->width * in->channels);
         out->rank = 1;
         break;
-    case FB_SHORTCUT:
+    case FB_SHAPE_STRIDED:
         if (!op->stride[0]) op->stride[0] = 1;
         if (!op->stride[1]) op->stride[1] = 1;
         out->height = (uint16_t)((in->height - 1) / op->stride[0] + 1);
@@ -255,13 +253,15 @@ static void repair_shape(net_op *op, const fb_tensor *in, fb_tensor *out) {
         if (out->channels < in->channels) out->channels = in->channels;
         out->rank = 3;
         break;
-    default:
+    case FB_SHAPE_SAME:
         out->height = in->height;
         out->width = in->width;
         out->channels = in->channels;
         out->rank = in->rank;
+        break;
+    default: abort(); /* a shape that this mutator does not know */
     }
-    if (op->kind == FB_MAX_POOL || op->kind >= FB_SHORTCUT) {
+    if (traits->has & FB_KEEPS_SCALE) {
         out->zero_point = in->zero_point;
         out->scale_bits = in->scale_bits;
     }
@@ -269,31 +269,32 @@ static void repair_shape(net_op *op, const fb_tensor *in, fb_tensor *out) {
 }
 
 /* Fields that a kind does not use are 0; those it uses are in range. Factors of sums are made to fit 31 bits. */
-static void repair_fields(net_op *op, const fb_tensor *in) {
-    bool window = op->kind == FB_CONV || op->kind == FB_MAX_POOL || op->kind == FB_AVERAGE_POOL;
-    bool weighted = op->kind == FB_CONV || op->kind == FB_DENSE;
-    bool average = op->kind == FB_AVERAGE_POOL, add = op->kind == FB_ADD;
+static void repair_fields(net_op *op, const fb_traits *traits, const fb_tensor *in) {
+    bool window = traits->has & FB_KERNEL_FIELDS, weighted = traits->has & FB_WEIGHTS;
     unsigned most = weighted && !(op->flags & FB_FLAG_BINARY) ? 46 : 30;
     uint32_t limit;
-    op->flags &= op->kind == FB_CONV ? 15 : op->kind == FB_DENSE ? 11 : add ? 1 : 0;
+    op->flags &= traits->flags;
     if (op->flags & FB_FLAG_CHUNKS) op->flags |= FB_FLAG_BINARY;
     if (in->channels % 16 || op->kernel[0] != 3 || op->kernel[1] != 3) op->flags &= (uint8_t)~FB_FLAG_CHUNKS;
     if (!window) memset(op->kernel, 0, 2);
-    if (!window && op->kind != FB_SHORTCUT) memset(op->stride, 0, 2);
-    if (op->kind != FB_CONV && op->kind != FB_MAX_POOL) memset(op->padding, 0, 4);
-    if (!weighted && !average && !add) {
+    if (!(traits->has & FB_STRIDE_FIELDS)) memset(op->stride, 0, 2);
+    if (!(traits->has & FB_PADDING_FIELDS)) memset(op->padding, 0, 4);
+    if (!(traits->has & FB_SHIFTS)) {
         op->shift = 0;
+    } else if (op->shift < 1 || op->shift > most) {
+        op->shift = (uint8_t)(1 + draw(most));
+    }
+    if (weighted) return;
+    if (!traits->factors) {
         op->first = op->second = 0;
         return;
     }
-    if (op->shift < 1 || op->shift > most) op->shift = (uint8_t)(1 + draw(most));
-    if (weighted) return;
     limit = 0x7FFFFFFFu - (1u << op->shift >> 1);
-    limit /= 255u * (add ? 2 : (uint32_t)op->kernel[0] * op->kernel[1]);
+    limit /= 255u * traits->factors * (window ? (uint32_t)op->kernel[0] * op->kernel[1] : 1);
     if (limit > (1u << 22) - 1) limit = (1u << 22) - 1;
     if (!op->first || op->first > limit) op->first = one_in(2) ? limit : 1 + draw(limit ? limit : 1);
     if (!op->second || op->second > limit) op->second = one_in(2) ? limit : 1 + draw(limit ? limit : 1);
-    if (average) op->second = 0;
+    if (traits->factors < 2) op->second = 0;
 }
 
 static void repair(net *n) {
@@ -315,22 +316,28 @@ static void repair(net *n) {
     }
     for (i = 0; i < n->op_count; i++) {
         net_op *op = &n->ops[i];
+        const fb_traits *traits;
         if (lenient()) continue;
         if (op->kind < 1 || op->kind >= FB_KIND_END) op->kind = (uint8_t)(1 + draw(FB_KIND_END - 1));
         if (op->input >= n->tensor_count || !written[op->input]) {
             op->input = (uint16_t)(one_in(3) ? readable(n, written, NULL) : last);
         }
-        if (op->kind == FB_DENSE && tensor(n, op->input)->rank == 3) op->kind = (uint8_t)PICK(FB_FLATTEN, FB_CONV);
-        if (tensor(n, op->input)->rank == 1 && op->kind != FB_ADD && op->kind != FB_RELU) op->kind = FB_DENSE;
-        if (op->kind != FB_ADD) op->input2 = FB_NO_TENSOR;
-        if (op->kind == FB_ADD && (op->input2 >= n->tensor_count || !written[op->input2] ||
-                                   !alike(tensor(n, op->input), tensor(n, op->input2)))) {
+        traits = fb_traits_of(op->kind);
+        if (tensor(n, op->input)->rank == 3 && traits->shape == FB_SHAPE_VECTORS) {
+            op->kind = (uint8_t)PICK(FB_FLATTEN, FB_CONV);
+        } else if (tensor(n, op->input)->rank == 1 && traits->shape != FB_SHAPE_SAME) {
+            op->kind = FB_DENSE;
+        }
+        traits = fb_traits_of(op->kind);
+        if (traits->inputs < 2) op->input2 = FB_NO_TENSOR;
+        if (traits->inputs == 2 && (op->input2 >= n->tensor_count || !written[op->input2] ||
+                                    !alike(tensor(n, op->input), tensor(n, op->input2)))) {
             op->input2 = (uint16_t)readable(n, written, tensor(n, op->input));
             if (!alike(tensor(n, op->input), tensor(n, op->input2))) op->input2 = op->input;
         }
         if (op->output >= n->tensor_count || written[op->output]) op->output = (uint16_t)new_tensor(n);
-        repair_shape(op, tensor(n, op->input), tensor(n, op->output));
-        repair_fields(op, tensor(n, op->input));
+        repair_shape(op, traits, tensor(n, op->input), tensor(n, op->output));
+        repair_fields(op, traits, tensor(n, op->input));
         written[op->output] = true;
         last = op->output;
     }
@@ -392,7 +399,7 @@ static void put_parameters(sink *s, const net_op *op, const fb_tensor *in, unsig
 
 static void put_weights(sink *s, net_op *op, const fb_tensor *in, unsigned filters, const uint8_t *old,
                         size_t old_size) {
-    uint64_t taps = op->kind == FB_CONV ? (uint64_t)op->kernel[0] * op->kernel[1] : 1;
+    uint64_t taps = op->kernel[0] ? (uint64_t)op->kernel[0] * op->kernel[1] : 1;
     uint64_t inputs = taps * in->channels, words = (inputs + 15) / 16;
     uint32_t start = (uint32_t)s->size;
     unsigned o;
@@ -424,7 +431,7 @@ static size_t encode(net *n, uint8_t *data, size_t limit, const uint8_t *old, si
     for (i = 0; i < n->op_count; i++) {
         net_op *op = &n->ops[i];
         unsigned filters = tensor(n, op->output)->channels;
-        if (op->kind != FB_CONV && op->kind != FB_DENSE) continue;
+        if (!(fb_traits_of(op->kind)->has & FB_WEIGHTS)) continue;
         put_weights(&s, op, tensor(n, op->input), filters, old, old_size);
     }
     if (one_in(4)) {
@@ -490,10 +497,10 @@ static size_t seal(uint8_t *data, size_t size, size_t max_size) {
     while (size % 4 && size < max_size) data[size++] = 0;
     if (size < FB_HEADER_SIZE) return size;
     length = (uint32_t)size;
-    memcpy(data + 8, &length, 4);
-    memset(data + 12, 0, 4);
+    memcpy(data + FB_HEADER_LENGTH, &length, 4);
+    memset(data + FB_HEADER_CRC, 0, 4);
     crc = fb_crc32(0, data, size);
-    memcpy(data + 12, &crc, 4);
+    memcpy(data + FB_HEADER_CRC, &crc, 4);
     return size;
 }
 
@@ -517,8 +524,8 @@ size_t mutate_image(uint8_t *data, size_t size, size_t max_size, unsigned seed) 
     if (size && one_in(4)) damage(data, size);
     if (size && one_in(8)) damage(data, size);
     if (one_in(4) && size > FB_HEADER_SIZE) { /* weights and parameters, mostly */
-        size_t tables =
-            FB_HEADER_SIZE + FB_TENSOR_SIZE * (size_t)fb_u16(data + 16) + FB_OP_SIZE * (size_t)fb_u16(data + 18);
+        size_t tables = FB_HEADER_SIZE + FB_TENSOR_SIZE * (size_t)fb_u16(data + FB_HEADER_TENSORS) +
+                        FB_OP_SIZE * (size_t)fb_u16(data + FB_HEADER_OPS);
         if (tables < size) LLVMFuzzerMutate(data + tables, size - tables, size - tables);
     }
     return seal(data, size, max_size);

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "flipbit.h"
+#include "run/fb_format.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -28,9 +28,9 @@ static void refuse(const char *what, size_t at, const uint8_t *image, size_t siz
 
 static void repair_crc(uint8_t *image, size_t size) {
     uint32_t crc;
-    memset(image + 12, 0, 4);
+    memset(image + FB_HEADER_CRC, 0, 4);
     crc = fb_crc32(0, image, size);
-    memcpy(image + 12, &crc, 4);
+    memcpy(image + FB_HEADER_CRC, &crc, 4);
 }
 
 /* `image` has 8 spare bytes behind it. */

@@ -152,6 +152,7 @@ class Learner:
         why = {
             "FB_ERR_ARGUMENT": "nothing in that range is trainable",
             "FB_ERR_OVERFLOW": "sums of its gradients could exceed 32 bits (too many outputs, pixels or filters)",
+            "FB_ERR_KIND": "gradients cannot pass one of the operations above them; train layers behind it (first_op)",
             "FB_ERR_OFFSET": "its weights overlap others or the metadata",
         }
         if name != "FB_OK":

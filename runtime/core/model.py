@@ -27,7 +27,7 @@ class Layer:
 
     index: int
     name: str
-    kind: str  # conv, dense, max_pool, average_pool, add, shortcut, relu, flatten
+    kind: str  # conv, dense …: a name of runtime/image/kinds.py
     description: str  # for people: "3×3 conv /2 + ReLU"
     inputs: tuple[int, ...]  # numbers of tensors
     output: int
@@ -245,5 +245,4 @@ def _weights(op: Operation, channels: int, filters: int) -> tuple[int, int]:
     """How many weights an operation has, and the bytes they take with their parameters."""
     if op.weights is None:
         return 0, 0
-    taps = op.kernel[0] * op.kernel[1] if op.kind == "conv" else 1
-    return filters * taps * channels, op.weights.nbytes + filters * PARAMETER_BYTES[op.binary]
+    return filters * op.taps * channels, op.weights.nbytes + filters * PARAMETER_BYTES[op.binary]

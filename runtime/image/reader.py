@@ -17,16 +17,13 @@ from typing import Any
 import numpy as np
 
 from flipbit.runtime.errors import FileError, FlipbitError, ImageError, error_of
+from flipbit.runtime.image.kinds import BINARY, CHUNKS, NO_TENSOR, RELU, Kind, Shape, kind_of, named
 
 __all__ = ["Image", "ImageError", "Operation", "Tensor", "read_image"]
 
 HEADER = struct.Struct("<4sHHIIHHHHII")
 TENSOR = struct.Struct("<HHHbBf")
 OP = struct.Struct("<BBHHHBBBBBBBBB3sII")
-KINDS = ("", "conv", "dense", "max_pool", "average_pool", "add", "shortcut", "relu", "flatten")
-RELU, BINARY, CHUNKS, TRAINABLE = 1, 2, 4, 8
-ALLOWED_FLAGS = {"conv": 15, "dense": 11, "add": 1}
-NONE = 0xFFFF
 INT31 = 2**31 - 1
 
 
@@ -52,7 +49,7 @@ class Tensor:
 @dataclass(frozen=True)
 class Operation:
     name: str
-    kind: str
+    kind: str  # the name of one of kinds.KINDS
     flags: int
     inputs: tuple[int, ...]
     output: int
@@ -65,6 +62,15 @@ class Operation:
     weights: np.ndarray | None = None  # uint16 words, or int8, as stored: filters first
     bias: np.ndarray | None = None
     multiplier: np.ndarray | None = None
+
+    @property
+    def traits(self) -> Kind:
+        return named(self.kind)
+
+    @property
+    def taps(self) -> int:
+        """Values of a channel that one result sees: the window, or one."""
+        return self.kernel[0] * self.kernel[1] if self.traits.kernel else 1
 
     @property
     def relu(self) -> bool:
@@ -180,12 +186,14 @@ class _Reader:
     def _operation(self, i: int, name: str) -> Operation:
         record = OP.unpack_from(self.data, HEADER.size + TENSOR.size * len(self.tensors) + i * OP.size)
         number, flags, a, b, out, kh, kw, sy, sx, top, bottom, left, right, shift, reserved, first, second = record
-        _require(1 <= number < len(KINDS), "FB_ERR_KIND", f"{name}: unknown kind {number}")
-        kind = KINDS[number]
+        traits = kind_of(number)
+        if traits is None:
+            raise error_of("FB_ERR_KIND", f"{name}: unknown kind {number}")
+        kind = traits.name
         _require(reserved == bytes(3), "FB_ERR_RESERVED", f"{name}: a reserved field is not 0")
-        _require(not flags & ~ALLOWED_FLAGS.get(kind, 0), "FB_ERR_FLAGS", f"{name}: flags {flags} for {kind}")
-        inputs = (a, b) if kind == "add" else (a,)
-        _require(kind == "add" or b == NONE, "FB_ERR_INDEX", f"{name}: {kind} has one input")
+        _require(not flags & ~traits.flags, "FB_ERR_FLAGS", f"{name}: flags {flags} for {kind}")
+        inputs = (a, b)[: traits.inputs]
+        _require(traits.inputs == 2 or b == NO_TENSOR, "FB_ERR_INDEX", f"{name}: {kind} has one input")
         _require(all(t in self.written for t in inputs), "FB_ERR_INDEX", f"{name}: reads a tensor not yet written")
         new = out < len(self.tensors) and out not in self.written
         _require(new, "FB_ERR_INDEX", f"{name}: writes tensor {out}, which does not exist or is written already")
@@ -195,74 +203,71 @@ class _Reader:
         )
         self._check_window(op)
         self._check_shapes(op)
-        if kind in ("conv", "dense"):
+        if traits.weights:
             return self._with_weights(op)
         self._check_multipliers(op)
         return op
 
     def _check_window(self, op: Operation) -> None:
         """Fields a kind does not use are 0; those it uses make sense."""
-        uses_kernel = op.kind in ("conv", "max_pool", "average_pool")
-        uses_stride = uses_kernel or op.kind == "shortcut"
+        has = op.traits
         bad = f"{op.name}: kernel {op.kernel}, stride {op.stride}, padding {op.padding} for {op.kind}"
-        _require((min(op.kernel) >= 1) if uses_kernel else op.kernel == (0, 0), "FB_ERR_WINDOW", bad)
-        _require((min(op.stride) >= 1) if uses_stride else op.stride == (0, 0), "FB_ERR_WINDOW", bad)
+        _require((min(op.kernel) >= 1) if has.kernel else op.kernel == (0, 0), "FB_ERR_WINDOW", bad)
+        _require((min(op.stride) >= 1) if has.stride else op.stride == (0, 0), "FB_ERR_WINDOW", bad)
         top, bottom, left, right = op.padding
-        if op.kind in ("conv", "max_pool"):
+        if has.padding:
             _require(max(top, bottom) < op.kernel[0] and max(left, right) < op.kernel[1], "FB_ERR_WINDOW", bad)
         else:
             _require(op.padding == (0, 0, 0, 0), "FB_ERR_WINDOW", bad)
-        largest = 0
-        if op.kind in ("conv", "dense"):
-            largest = 30 if op.binary else 46
-        elif op.kind in ("average_pool", "add"):
-            largest = 30
-        bounds = (1, largest) if largest else (0, 0)
+        largest = 46 if has.weights and not op.binary else 30  # of products of 64 bits, of 32
+        bounds = (1, largest) if has.shifts else (0, 0)
         _require(bounds[0] <= op.shift <= bounds[1], "FB_ERR_SHIFT", f"{op.name}: shift {op.shift}, allowed {bounds}")
         chunked = op.binary and op.kernel == (3, 3) and self.tensors[op.inputs[0]].channels % 16 == 0
         _require(not op.chunks or chunked, "FB_ERR_FLAGS", f"{op.name}: layout chunks needs 3×3 and 16·n channels")
 
     def _check_shapes(self, op: Operation) -> None:
         source, target = self.tensors[op.inputs[0]], self.tensors[op.output]
+        has = op.traits
         bad = f"{op.name}: {op.kind} from {source.shape} to {target.shape}"
-        if op.kind in ("conv", "max_pool", "average_pool"):
+        if has.shape is Shape.WINDOWS:
             _require(source.rank == 3, "FB_ERR_SHAPE", bad)
             top, bottom, left, right = op.padding
             height, width = source.height + top + bottom - op.kernel[0], source.width + left + right - op.kernel[1]
             _require(height >= 0 and width >= 0, "FB_ERR_SHAPE", bad)
             expected = (height // op.stride[0] + 1, width // op.stride[1] + 1)
             _require((target.height, target.width) == expected, "FB_ERR_SHAPE", bad)
-            same_channels = op.kind == "conv" or target.channels == source.channels
-            vector = op.kind == "average_pool" and target.rank == 1 and expected == (1, 1)
+            same_channels = has.weights or target.channels == source.channels
+            vector = has.to_vector and target.rank == 1 and expected == (1, 1)
             _require(same_channels and (target.rank == 3 or vector), "FB_ERR_SHAPE", bad)
-        elif op.kind == "dense":
+        elif has.shape is Shape.VECTORS:
             _require(source.rank == 1 and target.rank == 1, "FB_ERR_SHAPE", bad)
-        elif op.kind == "flatten":
+        elif has.shape is Shape.FLAT:
             _require(source.rank == 3 and target.rank == 1 and source.size == target.size, "FB_ERR_SHAPE", bad)
-        elif op.kind == "shortcut":
+        elif has.shape is Shape.STRIDED:
             expected = (-(-source.height // op.stride[0]), -(-source.width // op.stride[1]))
             right_size = (target.height, target.width) == expected and target.channels >= source.channels
             _require(source.rank == target.rank == 3 and right_size, "FB_ERR_SHAPE", bad)
-        else:
+        elif has.shape is Shape.SAME:
             same = all(self.tensors[t].shape == target.shape for t in op.inputs)
             _require(same, "FB_ERR_SHAPE", bad)
-        if op.kind in ("max_pool", "shortcut", "relu", "flatten"):
+        else:
+            raise error_of("FB_ERR_KIND", f"{op.name}: no reader for shapes of {op.kind}")
+        if has.keeps_scale:
             kept = source.zero_point == target.zero_point and source.scale == target.scale
             _require(kept, "FB_ERR_SCALE", f"{op.name}: {op.kind} keeps zero point and scale")
 
     def _check_multipliers(self, op: Operation) -> None:
-        used = {"average_pool": 1, "add": 2}.get(op.kind, 0)
+        used = op.traits.factors
         given = (op.first, op.second)
         right = all(1 <= m < 2**22 for m in given[:used]) and not any(given[used:])
         _require(right, "FB_ERR_MULTIPLIER", f"{op.name}: multipliers {given} for {op.kind}")
         half = 1 << op.shift >> 1
-        largest = 255 * op.kernel[0] * op.kernel[1] * op.first if op.kind == "average_pool" else 255 * sum(given)
+        largest = 255 * (op.taps * op.first + op.second)
         _require(not used or largest + half <= INT31, "FB_ERR_OVERFLOW", f"{op.name}: its sums overflow 32 bits")
 
     def _with_weights(self, op: Operation) -> Operation:
         channels, filters = self.tensors[op.inputs[0]].channels, self.tensors[op.output].channels
-        taps = op.kernel[0] * op.kernel[1] if op.kind == "conv" else 1
-        inputs = taps * channels
+        inputs = op.taps * channels
         words = -(-inputs // 16)
         size = filters * (2 * words if op.binary else inputs)
         raw = self._slice(f"{op.name} weights", op.first, size)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from flipbit.runtime.errors import error_of
 from flipbit.runtime.image.reader import Image, Operation, Tensor
 
 Array = np.ndarray
@@ -25,6 +26,8 @@ def run(image: Image, inputs: Array) -> list[Array]:
     for op in image.operations:
         arguments = [values[i] for i in op.inputs]
         tensors = [image.tensors[i] for i in (*op.inputs, op.output)]
+        if op.kind not in _KERNELS:
+            raise error_of("FB_ERR_KIND", f"{op.name}: {op.kind} is not in the reference")
         result = _KERNELS[op.kind](op, tensors, *arguments)
         values[op.output] = result.reshape(len(inputs), *image.tensors[op.output].shape)
     return [v if v is not None else np.zeros(0, np.int8) for v in values]
@@ -39,7 +42,7 @@ def logits(image: Image, inputs: Array) -> Array:
 def signs(op: Operation, channels: int) -> Array:
     """±1 weights (filters, kernel height, kernel width, channels) from packed words."""
     assert op.weights is not None
-    kh, kw = op.kernel if op.kind == "conv" else (1, 1)
+    kh, kw = op.kernel if op.traits.kernel else (1, 1)
     bits = (op.weights[:, :, None] >> np.arange(16, dtype=np.uint16)) & 1  # (filters, words, 16)
     if op.chunks:  # word chunk·9 + tap
         ordered = bits.reshape(len(bits), channels // 16, kh * kw, 16).transpose(0, 2, 1, 3)

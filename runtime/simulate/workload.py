@@ -8,7 +8,8 @@ import hashlib
 import numpy as np
 
 from flipbit.runtime.core.learner import Learner, LearnerConfig
-from flipbit.runtime.image.reader import TRAINABLE, Image, Operation, read_image
+from flipbit.runtime.image.kinds import TRAINABLE
+from flipbit.runtime.image.reader import Image, Operation, read_image
 
 
 class Workload:
@@ -75,4 +76,4 @@ class Workload:
     def _taps(self, op: Operation) -> int:
         """Weights of a filter."""
         source = self.image.tensors[op.inputs[0]]
-        return op.kernel[0] * op.kernel[1] * source.channels if op.kind == "conv" else source.size
+        return op.taps * source.channels

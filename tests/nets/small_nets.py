@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
@@ -74,6 +75,36 @@ def small_graph(seed: int = 0) -> Graph:
     graph = Graph("x", b.last, b.ops, b.tensors, labels)
     graph.check()
     images = (np.random.default_rng(seed + 1).integers(0, 256, (16, 9, 8, 3)) - 128) / 128
+    return quantize_graph(graph, calibrate(graph, images), (1 / 128, 0))
+
+
+# One operation of each kind, behind an image of 6×6×16. A new kind gets a line here: tests/test_kinds.py takes it from
+# there through everything that must know it.
+EXAMPLES: dict[str, Callable[[_Builder], str]] = {
+    "conv": lambda b: b.weighted(Conv, (6, 6, 5), (3, 3, 16, 5), False, padding=(1, 1, 1, 1), relu=True),
+    "dense": lambda b: b.add(Flatten, (576,)) and b.weighted(Dense, (7,), (576, 7), True),
+    "max_pool": lambda b: b.add(MaxPool, (3, 3, 16), size=(2, 3), stride=(2, 2), padding=(0, 0, 1, 0)),
+    "average_pool": lambda b: b.add(AveragePool, (16,), size=(6, 6), stride=(6, 6)),
+    "add": lambda b: b.add(Add, (6, 6, 16), b.last, b.add(Relu, (6, 6, 16)), relu=True),
+    "shortcut": lambda b: b.add(PadShortcut, (3, 3, 18), stride=2, channels=18),
+    "relu": lambda b: b.add(Relu, (6, 6, 16)),
+    "flatten": lambda b: b.add(Flatten, (576,)),
+}
+
+
+@lru_cache
+def graph_with(kind: str) -> Graph:
+    """6×6 images of 3 channels to 3 classes: a binary convolution, an operation of this kind, a dense layer."""
+    b = _Builder((6, 6, 3), 7)
+    b.weighted(Conv, (6, 6, 16), (3, 3, 3, 16), True, padding=(1, 1, 1, 1))
+    EXAMPLES[kind](b)
+    shape = b.tensors[b.last].shape
+    if len(shape) == 3:
+        b.add(Flatten, (int(np.prod(shape)),))
+    b.weighted(Dense, (3,), (int(np.prod(shape)), 3), False)
+    graph = Graph("x", b.last, b.ops, b.tensors, ["ant", "bee", "cricket"])
+    graph.check()
+    images = (np.random.default_rng(8).integers(0, 256, (16, 6, 6, 3)) - 128) / 128
     return quantize_graph(graph, calibrate(graph, images), (1 / 128, 0))
 
 

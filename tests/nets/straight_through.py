@@ -80,8 +80,10 @@ def gradients(image: Image, inputs: np.ndarray, labels: np.ndarray) -> Gradients
             y = F.pad(kept, (0, 0, 0, 0, 0, target.channels - source.channels)) + target.zero_point
         elif op.kind == "relu":
             y = F.relu(x) + target.zero_point
-        else:
+        elif op.kind == "flatten":
             y = x.reshape(len(x), -1) + target.zero_point
+        else:
+            raise NotImplementedError(op.kind)
         values[op.output] = y.reshape(len(x), *target.shape)
     out = image.tensors[image.output]
     expected = reference.run(image, inputs)

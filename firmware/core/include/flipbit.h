@@ -54,7 +54,7 @@ typedef enum fb_status {
     FB_ERR_METADATA,   /* metadata without a place */
     FB_ERR_ALIGN,      /* an offset is no multiple of 4, or the image or arena is at an unaligned address */
     FB_ERR_OFFSET,     /* weights, parameters or metadata lie outside the image */
-    FB_ERR_KIND,       /* an operation this version does not know */
+    FB_ERR_KIND,       /* an operation this version does not know, or that learning cannot go through */
     FB_ERR_FLAGS,      /* flags an operation does not have */
     FB_ERR_WINDOW,     /* kernel, stride or padding make no sense */
     FB_ERR_SHIFT,      /* out of range */

@@ -17,6 +17,7 @@ static const fb_kernel add[] = {VARIANTS(ADD) FB_ENTRY(fb_add), END};
 static const fb_kernel shortcut[] = {FB_ENTRY(fb_shortcut), END};
 static const fb_kernel relu[] = {FB_ENTRY(fb_relu), END};
 static const fb_kernel flatten[] = {FB_ENTRY(fb_flatten), END};
+static const fb_kernel none[] = {END};
 
 #ifdef FB_PLAN_BOARDS
 int fb_plan_core;
@@ -32,6 +33,7 @@ const fb_kernel *fb_kernels_of(const fb_layer *layer) {
     case FB_ADD: return add;
     case FB_SHORTCUT: return shortcut;
     case FB_RELU: return relu;
-    default: return flatten;
+    case FB_FLATTEN: return flatten;
+    default: return none;
     }
 }

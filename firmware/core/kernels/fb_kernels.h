@@ -1,7 +1,7 @@
 /* Kernels, one per file, file name = function name. Private to the core.
  *
- * A kernel computes one layer. `in` and `in2` are its input tensors (in2 only for additions), `out` its output tensor;
- * out may be in or in2 for additions and ReLU, and overlaps nothing otherwise. `scratch` has as many bytes as the
+ * A kernel computes one layer. `in` and `in2` are its input tensors (in2 only where it reads two), `out` its output tensor;
+ * out may be in or in2 for kinds with FB_IN_PLACE, and overlaps nothing otherwise. `scratch` has as many bytes as the
  * kernel's _scratch function says, aligned to FB_ALIGN. Every kernel gives the bits of its reference twin
  * (docs/numerics.md).
  */
@@ -32,7 +32,8 @@ typedef struct fb_kernel {
     fb_run_function *run;
 } fb_kernel;
 
-/* The kernels for a kind of layer, fastest first, ended by one without a name; the last one takes every layer. */
+/* The kernels for a kind of layer, fastest first, ended by one without a name; the last one takes every layer. Of a
+ * number that is no kind: an empty list. */
 const fb_kernel *fb_kernels_of(const fb_layer *layer);
 
 #define FB_KERNEL(name) \

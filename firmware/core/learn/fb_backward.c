@@ -29,7 +29,8 @@ void fb_mark_tensors(fb_train *train) {
         bool trained;
         fb_layer_decode(&train->model, op, &layer);
         trained = op >= train->pass.low_op && fb_trains(&train->config, op, &layer);
-        if (trained || fb_active(train, layer.input) || (layer.kind == FB_ADD && fb_active(train, layer.input2))) {
+        if (trained || fb_active(train, layer.input) ||
+            (fb_traits_of(layer.kind)->inputs == 2 && fb_active(train, layer.input2))) {
             train->pass.active[layer.output / 8] |= (uint8_t)(1u << layer.output % 8);
         }
         if (op >= train->pass.low_op && op <= train->pass.high_op && fb_trains_bits(&train->config, op, &layer)) {
@@ -209,9 +210,14 @@ static fb_status weighted(backward *b, unsigned op, const fb_layer *layer) {
     return FB_OK;
 }
 
+/* What the values of input number `i` are multiplied with. */
+static int32_t factor_of(const fb_layer *layer, const fb_traits *traits, unsigned i) {
+    return i < traits->factors ? (int32_t)layer->factor[i] : 1;
+}
+
 /* One input of an operation that works value by value. The last one may take the place of the output's gradient. */
 static fb_status elementwise(backward *b, unsigned op, const fb_layer *layer, unsigned tensor, int32_t factor,
-                             int32_t shift, bool last) {
+                             bool last) {
     fb_train *train = b->train;
     fb_block grad = fb_blocks_find(&b->blocks, layer->output), there = fb_blocks_find(&b->blocks, tensor), to = there;
     bool join = there.offset != FB_OUTSIDE, in_place = !join && last;
@@ -225,8 +231,9 @@ static fb_status elementwise(backward *b, unsigned op, const fb_layer *layer, un
     if (!b->dry) {
         fb_factors f = {NULL, NULL, factor};
         const uint8_t *mask = fb_masked(layer) ? train->arena + train->pass.saved + fb_saved_mask(train, op) : NULL;
-        scale_into(b, address(b, &grad), address(b, &to), &layer->out, &f, shift + b->state.exponent[layer->output],
-                   mask, join, &b->state.exponent[tensor], fb_count_of(train, tensor));
+        scale_into(b, address(b, &grad), address(b, &to), &layer->out, &f,
+                   layer->shift + b->state.exponent[layer->output], mask, join, &b->state.exponent[tensor],
+                   fb_count_of(train, tensor));
     }
     if (in_place) {
         fb_blocks_rename(&b->blocks, layer->output, tensor);
@@ -236,14 +243,14 @@ static fb_status elementwise(backward *b, unsigned op, const fb_layer *layer, un
     return FB_OK;
 }
 
-static fb_status addition(backward *b, unsigned op, const fb_layer *layer) {
-    bool first = fb_active(b->train, layer->input), second = fb_active(b->train, layer->input2);
+/* All inputs of such an operation. */
+static fb_status value_by_value(backward *b, unsigned op, const fb_layer *layer, const fb_traits *traits) {
+    bool first = fb_active(b->train, layer->input);
+    bool second = traits->inputs == 2 && fb_active(b->train, layer->input2);
     fb_status status = FB_OK;
-    if (first) {
-        status = elementwise(b, op, layer, layer->input, (int32_t)layer->factor[0], layer->shift, !second);
-    }
+    if (first) status = elementwise(b, op, layer, layer->input, factor_of(layer, traits, 0), !second);
     if (status == FB_OK && second) {
-        status = elementwise(b, op, layer, layer->input2, (int32_t)layer->factor[1], layer->shift, true);
+        status = elementwise(b, op, layer, layer->input2, factor_of(layer, traits, 1), true);
     }
     return status;
 }
@@ -252,7 +259,8 @@ static int8_t clipped(int32_t v) { return (int8_t)(v > 127 ? 127 : v < -127 ? -1
 
 /* Where a window's gradient goes: to all of it (averages), to the largest (max pooling), or to one corner (shortcut).
  */
-static void spread(const backward *b, unsigned op, const fb_layer *layer, const int8_t *grad, int8_t *out) {
+static void spread(const backward *b, unsigned op, const fb_layer *layer, unsigned back, const int8_t *grad,
+                   int8_t *out) {
     const fb_train *train = b->train;
     const uint8_t *choice = train->arena + train->pass.saved + fb_saved_mask(train, op);
     uint32_t w = layer->in.width;
@@ -263,14 +271,14 @@ static void spread(const backward *b, unsigned op, const fb_layer *layer, const 
                 int32_t v = *grad++;
                 int32_t top = (int32_t)(y * layer->stride_h) - layer->pad_top;
                 int32_t left = (int32_t)(x * layer->stride_w) - layer->pad_left;
-                if (layer->kind == FB_AVERAGE_POOL) {
+                if (back == FB_BACK_WINDOW) {
                     for (int32_t i = 0; i < layer->kernel_h * layer->kernel_w; i++) {
                         int8_t *p = out + (top + i / layer->kernel_w) * (int32_t)w + left + i % layer->kernel_w;
                         *p = clipped(*p + v);
                     }
                     continue;
                 }
-                if (layer->kind == FB_MAX_POOL) {
+                if (back == FB_BACK_LARGEST) {
                     top += *choice / layer->kernel_w;
                     left += *choice++ % layer->kernel_w;
                 }
@@ -287,15 +295,15 @@ static int32_t overlap(const fb_layer *layer) {
 }
 
 /* Pooling and shortcuts: scale the output's gradient in place, then spread it over the input's. */
-static fb_status window(backward *b, unsigned op, const fb_layer *layer) {
+static fb_status window(backward *b, unsigned op, const fb_layer *layer, const fb_traits *traits) {
     fb_train *train = b->train;
     fb_block grad = fb_blocks_find(&b->blocks, layer->output), there = fb_blocks_find(&b->blocks, layer->input), to;
-    bool join = there.offset != FB_OUTSIDE, average = layer->kind == FB_AVERAGE_POOL;
+    bool join = there.offset != FB_OUTSIDE;
     fb_status status = place(b, join ? TEMPORARY : layer->input, layer->in.size, &to);
     if (status != FB_OK) return status;
     note(b, 0);
     if (!b->dry) {
-        fb_factors f = {NULL, NULL, average ? (int32_t)layer->factor[0] : 1};
+        fb_factors f = {NULL, NULL, factor_of(layer, traits, 0)};
         int8_t *exponent = &b->state.exponent[layer->input], *values = address(b, &grad);
         fb_count *counts = fb_count_of(train, layer->input), ignored = {0, 0};
         int32_t base = layer->shift + b->state.exponent[layer->output];
@@ -307,7 +315,7 @@ static fb_status window(backward *b, unsigned op, const fb_layer *layer) {
             --*exponent;
         }
         fb_grad_scale(values, values, &layer->out, &f, base - *exponent, NULL, false, &ignored);
-        spread(b, op, layer, values, address(b, &to));
+        spread(b, op, layer, traits->back, values, address(b, &to));
         if (join) {
             fb_factors one = {NULL, NULL, 1};
             scale_into(b, address(b, &to), address(b, &there), &layer->in, &one, *exponent, NULL, true, exponent,
@@ -326,18 +334,19 @@ static fb_status backwards(backward *b, unsigned label) {
     fb_status status = loss(b, b->scores, label);
     for (unsigned op = train->model.ops; status == FB_OK && op-- > train->pass.low_op;) {
         fb_layer layer;
+        const fb_traits *traits;
         fb_layer_decode(&train->model, op, &layer);
         if (!fb_active(train, layer.output) || fb_blocks_find(&b->blocks, layer.output).offset == FB_OUTSIDE) continue;
         close_gaps(b, false);
         close_gaps(b, true);
-        if (fb_weighted(&layer)) {
-            status = weighted(b, op, &layer);
-        } else if (layer.kind == FB_ADD) {
-            status = addition(b, op, &layer);
-        } else if (layer.kind == FB_RELU || layer.kind == FB_FLATTEN) {
-            status = elementwise(b, op, &layer, layer.input, 1, 0, true);
-        } else {
-            status = window(b, op, &layer);
+        traits = fb_traits_of(layer.kind);
+        switch (traits->back) {
+        case FB_BACK_WEIGHTS: status = weighted(b, op, &layer); break;
+        case FB_BACK_VALUES: status = value_by_value(b, op, &layer, traits); break;
+        case FB_BACK_WINDOW:
+        case FB_BACK_LARGEST:
+        case FB_BACK_CORNER: status = window(b, op, &layer, traits); break;
+        default: status = FB_ERR_KIND;
         }
     }
     return status;

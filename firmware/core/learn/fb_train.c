@@ -85,9 +85,10 @@ fb_status fb_train_sample(fb_train *train, const int8_t *input, unsigned label, 
 
 static void seal_image(fb_train *train) {
     uint32_t crc;
-    memset(train->image + 12, 0, 4);
+    uint8_t *field = train->image + FB_HEADER_CRC;
+    memset(field, 0, 4);
     crc = fb_crc32(0, train->image, train->model.size);
-    for (unsigned i = 0; i < 4; i++) train->image[12 + i] = (uint8_t)(crc >> 8 * i);
+    for (unsigned i = 0; i < 4; i++) field[i] = (uint8_t)(crc >> 8 * i);
     train->model.crc = crc;
 }
 

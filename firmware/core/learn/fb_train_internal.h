@@ -58,12 +58,13 @@ static inline bool fb_trains(const fb_train_config *config, unsigned op, const f
     return fb_trains_bits(config, op, layer) || fb_trains_bias(config, op, layer);
 }
 
-static inline bool fb_weighted(const fb_layer *layer) { return layer->kind == FB_CONV || layer->kind == FB_DENSE; }
+static inline bool fb_weighted(const fb_layer *layer) { return fb_traits_of(layer->kind)->has & FB_WEIGHTS; }
 
-/* Whether a layer's result is cut off at both ends, so that its gradient needs a mask. */
-static inline bool fb_masked(const fb_layer *layer) {
-    return fb_weighted(layer) || layer->kind == FB_ADD || layer->kind == FB_RELU;
-}
+/* Whether a layer's result is cut off, so that its gradient needs a mask. */
+static inline bool fb_masked(const fb_layer *layer) { return fb_traits_of(layer->kind)->cut != FB_CUT_NONE; }
+
+/* Whether its gradient goes to the largest of each window, so that the choice must be saved. */
+static inline bool fb_chooses(const fb_layer *layer) { return fb_traits_of(layer->kind)->back == FB_BACK_LARGEST; }
 
 /* Mark the tensors whose gradients the pass needs, those that depend on what is trained, and the ones it keeps. */
 void fb_mark_tensors(fb_train *train);

@@ -16,7 +16,7 @@ static uint32_t saved_offset(const fb_train *train, unsigned wanted) {
         fb_layer_decode(&train->model, op, &layer);
         if (!fb_active(train, layer.output)) continue;
         if (fb_masked(&layer)) at = fb_sum(at, fb_aligned(layer.out.size / 8 + 1));
-        if (layer.kind == FB_MAX_POOL) at = fb_sum(at, fb_aligned(layer.out.size));
+        if (fb_chooses(&layer)) at = fb_sum(at, fb_aligned(layer.out.size));
     }
     return at;
 }
@@ -27,8 +27,8 @@ uint32_t fb_saved_size(const fb_train *train) { return saved_offset(train, UINT3
 
 /* Where a layer's result is not cut off. */
 static void save_mask(const fb_layer *layer, const int8_t *values, uint8_t *mask) {
-    bool relu = layer->kind == FB_RELU;
-    fb_grad_mask(values, layer->out.size, relu ? layer->out.zero_point : layer->low, relu ? 128 : 127, mask);
+    bool zero = fb_traits_of(layer->kind)->cut == FB_CUT_ZERO;
+    fb_grad_mask(values, layer->out.size, zero ? layer->out.zero_point : layer->low, zero ? 128 : 127, mask);
 }
 
 /* For each window, the place of its largest value, the first among equals. */
@@ -60,7 +60,7 @@ void fb_save_masks(const fb_train *train, unsigned op, unsigned tensor, const in
     }
     for (unsigned i = op + 1; i < train->model.ops; i++) {
         fb_layer_decode(&train->model, i, &layer);
-        if (layer.kind != FB_MAX_POOL || layer.input != tensor || !fb_active(train, layer.output)) continue;
+        if (!fb_chooses(&layer) || layer.input != tensor || !fb_active(train, layer.output)) continue;
         if (i >= train->pass.low_op) save_choices(&layer, values, saved + fb_saved_mask(train, i));
     }
 }

@@ -86,17 +86,22 @@ static bool input_gradient_fits(const fb_layer *layer) {
 }
 
 fb_status fb_check_config(const fb_model *model, const fb_train_config *config) {
+    fb_amounts trained;
     if (!model || !config || model->tensors > FB_TRAIN_TENSORS) return FB_ERR_ARGUMENT;
     if (config->buffer_bits > FB_BUFFER_BITS_MAX || config->start >> config->buffer_bits) return FB_ERR_ARGUMENT;
     for (unsigned op = 0; op < model->ops; op++) {
         fb_layer layer;
         fb_layer_decode(model, op, &layer);
-        if (layer.kind == FB_MAX_POOL && fb_taps(&layer) > 256) return FB_ERR_ARGUMENT; /* a choice is a byte */
+        if (fb_chooses(&layer) && fb_taps(&layer) > 256) return FB_ERR_ARGUMENT; /* a choice is a byte */
         if ((uint32_t)layer.out.width * layer.out.height > FB_TRAIN_PIXELS) return FB_ERR_OVERFLOW;
         if (fb_weighted(&layer) && !input_gradient_fits(&layer)) return FB_ERR_OVERFLOW;
     }
     if (fb_model_tensor(model, model->output).size > FB_TRAIN_OUTPUTS) return FB_ERR_OVERFLOW;
-    if (!fb_amounts_of(model, config, UINT32_MAX).any) return FB_ERR_ARGUMENT;
+    trained = fb_amounts_of(model, config, UINT32_MAX);
+    if (!trained.any) return FB_ERR_ARGUMENT;
+    for (unsigned op = trained.lowest; op < model->ops; op++) {
+        if (fb_traits_of(fb_op_record(model, op)[FB_OP_KIND])->back == FB_BACK_NONE) return FB_ERR_KIND;
+    }
     return fb_state_bytes(model, config) == UINT32_MAX ? FB_ERR_OVERFLOW : FB_OK;
 }
 
@@ -111,7 +116,9 @@ typedef struct span {
 } span;
 
 static span span_of(const fb_layer *layer, bool parameters) {
-    uint32_t each = parameters ? (layer->bits ? 6u : 8u) : layer->bits ? 2 * layer->words : layer->inputs;
+    uint32_t each = parameters    ? (unsigned)(layer->bits ? FB_PARAMS_BINARY : FB_PARAMS_INT8)
+                    : layer->bits ? 2 * layer->words
+                                  : layer->inputs;
     span s = {layer->factor[parameters], 0};
     s.end = s.start + each * layer->out.channels;
     return s;
@@ -120,7 +127,9 @@ static span span_of(const fb_layer *layer, bool parameters) {
 static bool overlap(span a, span b) { return a.start < b.end && b.start < a.end; }
 
 bool fb_weights_apart(const fb_model *model) {
-    span metadata = {fb_u32(model->image + 24), fb_u32(model->image + 24) + fb_u32(model->image + 28)};
+    const uint8_t *header = model->image;
+    span metadata = {fb_u32(header + FB_HEADER_METADATA), 0};
+    metadata.end = metadata.start + fb_u32(header + FB_HEADER_METADATA_LENGTH);
     for (unsigned i = 0; i < 2u * model->ops; i++) {
         fb_layer layer;
         span a, b;

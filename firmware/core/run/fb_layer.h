@@ -2,35 +2,17 @@
 #ifndef FB_LAYER_H
 #define FB_LAYER_H
 
-#include "../include/flipbit.h"
-
-#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "flipbit reads images in place: it needs a little-endian machine"
-#endif
-
-enum fb_kind {
-    FB_CONV = 1,
-    FB_DENSE,
-    FB_MAX_POOL,
-    FB_AVERAGE_POOL,
-    FB_ADD,
-    FB_SHORTCUT,
-    FB_RELU,
-    FB_FLATTEN,
-    FB_KIND_END
-};
-enum fb_flag { FB_FLAG_RELU = 1, FB_FLAG_BINARY = 2, FB_FLAG_CHUNKS = 4, FB_FLAG_TRAINABLE = 8 };
-#define FB_NO_TENSOR 0xFFFFu
+#include "fb_kinds.h"
 
 typedef struct fb_layer {
     uint8_t kind, flags;
-    uint16_t input, input2, output; /* indices of tensors; input2 is FB_NO_TENSOR unless it adds */
+    uint16_t input, input2, output; /* indices of tensors; input2 is FB_NO_TENSOR unless it reads two */
     uint8_t kernel_h, kernel_w;     /* 1×1 for dense */
     uint8_t stride_h, stride_w;     /* 1 where the operation has none */
     uint8_t pad_top, pad_left;
     uint8_t shift;
     int8_t low;               /* lowest result: −128, or the output's zero point with a fused ReLU */
-    fb_tensor in, in2, out;   /* in2 as in, unless it adds */
+    fb_tensor in, in2, out;   /* in2 as in, unless it reads two */
     uint32_t inputs;          /* of one output value: kernel · channels */
     uint32_t words;           /* 16-bit words of a binary filter */
     const uint16_t *bits;     /* binary: [out.channels][words] */
@@ -40,12 +22,6 @@ typedef struct fb_layer {
     const int32_t *mult_int8; /* int8: [out.channels] */
     uint32_t factor[2];       /* multipliers of averages and additions */
 } fb_layer;
-
-/* Header, tensors and operations as they lie in an image: docs/fbit-format.md. */
-enum { FB_HEADER_SIZE = 32, FB_TENSOR_SIZE = 12, FB_OP_SIZE = 28 };
-
-static inline uint32_t fb_u16(const uint8_t *p) { return (uint32_t)p[0] | (uint32_t)p[1] << 8; }
-static inline uint32_t fb_u32(const uint8_t *p) { return fb_u16(p) | fb_u16(p + 2) << 16; }
 
 /* Decode operation `op`; no checks: fb_model_open has made them. */
 void fb_layer_decode(const fb_model *model, unsigned op, fb_layer *layer);

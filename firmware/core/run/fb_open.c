@@ -33,33 +33,30 @@ static fb_status check_tensor(const fb_model *model, unsigned i) {
 
 /* Whether `tensor` is the input or written by one of the first `count` operations. */
 static bool written(const fb_model *model, unsigned count, uint32_t tensor) {
-    const uint8_t *p = model->image + FB_HEADER_SIZE + FB_TENSOR_SIZE * (size_t)model->tensors;
+    const uint8_t *p = fb_op_record(model, 0);
     unsigned i;
     if (tensor == model->input) return true;
     for (i = 0; i < count; i++, p += FB_OP_SIZE) {
-        if (fb_u16(p + 6) == tensor) return true;
+        if (fb_u16(p + FB_OP_OUTPUT) == tensor) return true;
     }
     return false;
 }
 
 /* Fields a kind does not use are 0; those it uses make sense. `p` is the record. */
-static fb_status check_window(const uint8_t *p, const fb_layer *layer) {
-    bool kernel = layer->kind == FB_CONV || layer->kind == FB_MAX_POOL || layer->kind == FB_AVERAGE_POOL;
-    bool stride = kernel || layer->kind == FB_SHORTCUT;
-    bool padding = layer->kind == FB_CONV || layer->kind == FB_MAX_POOL;
-    bool weighted = layer->kind == FB_CONV || layer->kind == FB_DENSE;
-    bool scaled = weighted || layer->kind == FB_AVERAGE_POOL || layer->kind == FB_ADD;
-    unsigned largest = weighted && !(layer->flags & FB_FLAG_BINARY) ? 46 : 30;
-    REQUIRE((p[8] != 0) == kernel && (p[9] != 0) == kernel, FB_ERR_WINDOW);
-    REQUIRE((p[10] != 0) == stride && (p[11] != 0) == stride, FB_ERR_WINDOW);
-    if (padding) {
-        REQUIRE(p[12] < p[8] && p[13] < p[8] && p[14] < p[9] && p[15] < p[9], FB_ERR_WINDOW);
-    } else {
-        REQUIRE(p[12] == 0 && p[13] == 0 && p[14] == 0 && p[15] == 0, FB_ERR_WINDOW);
-    }
-    REQUIRE(scaled ? layer->shift >= 1 && layer->shift <= largest : layer->shift == 0, FB_ERR_SHIFT);
+static fb_status check_window(const uint8_t *p, const fb_traits *traits, const fb_layer *layer) {
+    bool kernel = traits->has & FB_KERNEL_FIELDS, stride = traits->has & FB_STRIDE_FIELDS;
+    bool wide = traits->has & FB_WEIGHTS && !(layer->flags & FB_FLAG_BINARY); /* 64-bit products */
+    uint8_t down = p[FB_OP_KERNEL_H], across = p[FB_OP_KERNEL_W];
+    REQUIRE((down != 0) == kernel && (across != 0) == kernel, FB_ERR_WINDOW);
+    REQUIRE((p[FB_OP_STRIDE_H] != 0) == stride && (p[FB_OP_STRIDE_W] != 0) == stride, FB_ERR_WINDOW);
+    if (!(traits->has & FB_PADDING_FIELDS)) down = across = 1; /* no padding is smaller than that of 1 */
+    REQUIRE(p[FB_OP_PAD_TOP] < down && p[FB_OP_PAD_BOTTOM] < down, FB_ERR_WINDOW);
+    REQUIRE(p[FB_OP_PAD_LEFT] < across && p[FB_OP_PAD_RIGHT] < across, FB_ERR_WINDOW);
+    REQUIRE(traits->has & FB_SHIFTS ? layer->shift >= 1 && layer->shift <= (wide ? 46 : 30) : layer->shift == 0,
+            FB_ERR_SHIFT);
     if (layer->flags & FB_FLAG_CHUNKS) {
-        REQUIRE(layer->flags & FB_FLAG_BINARY && p[8] == 3 && p[9] == 3 && layer->in.channels % 16 == 0, FB_ERR_FLAGS);
+        REQUIRE(layer->flags & FB_FLAG_BINARY && layer->kernel_h == 3 && layer->kernel_w == 3, FB_ERR_FLAGS);
+        REQUIRE(layer->in.channels % 16 == 0, FB_ERR_FLAGS);
     }
     return FB_OK;
 }
@@ -68,46 +65,45 @@ static bool same_shape(const fb_tensor *a, const fb_tensor *b) {
     return a->rank == b->rank && a->height == b->height && a->width == b->width && a->channels == b->channels;
 }
 
-static fb_status check_shapes(const uint8_t *p, const fb_layer *layer) {
+static fb_status check_shapes(const uint8_t *p, const fb_traits *traits, const fb_layer *layer) {
     const fb_tensor *in = &layer->in, *out = &layer->out;
     int32_t height, width;
-    switch (layer->kind) {
-    case FB_CONV:
-    case FB_MAX_POOL:
-    case FB_AVERAGE_POOL:
+    switch (traits->shape) {
+    case FB_SHAPE_WINDOWS:
         REQUIRE(in->rank == 3, FB_ERR_SHAPE);
-        height = (int32_t)in->height + p[12] + p[13] - p[8];
-        width = (int32_t)in->width + p[14] + p[15] - p[9];
+        height = (int32_t)in->height + p[FB_OP_PAD_TOP] + p[FB_OP_PAD_BOTTOM] - layer->kernel_h;
+        width = (int32_t)in->width + p[FB_OP_PAD_LEFT] + p[FB_OP_PAD_RIGHT] - layer->kernel_w;
         REQUIRE(height >= 0 && width >= 0, FB_ERR_SHAPE);
-        REQUIRE(out->height == height / p[10] + 1 && out->width == width / p[11] + 1, FB_ERR_SHAPE);
-        REQUIRE(layer->kind == FB_CONV || out->channels == in->channels, FB_ERR_SHAPE);
-        REQUIRE(out->rank == 3 || layer->kind == FB_AVERAGE_POOL, FB_ERR_SHAPE); /* rank 1 is 1×1 */
+        REQUIRE(out->height == height / layer->stride_h + 1 && out->width == width / layer->stride_w + 1, FB_ERR_SHAPE);
+        REQUIRE(traits->has & FB_WEIGHTS || out->channels == in->channels, FB_ERR_SHAPE);
+        REQUIRE(out->rank == 3 || traits->has & FB_TO_VECTOR, FB_ERR_SHAPE); /* rank 1 is 1×1 */
         break;
-    case FB_DENSE: REQUIRE(in->rank == 1 && out->rank == 1, FB_ERR_SHAPE); break;
-    case FB_FLATTEN: REQUIRE(in->rank == 3 && out->rank == 1 && in->size == out->size, FB_ERR_SHAPE); break;
-    case FB_SHORTCUT:
+    case FB_SHAPE_VECTORS: REQUIRE(in->rank == 1 && out->rank == 1, FB_ERR_SHAPE); break;
+    case FB_SHAPE_FLAT: REQUIRE(in->rank == 3 && out->rank == 1 && in->size == out->size, FB_ERR_SHAPE); break;
+    case FB_SHAPE_STRIDED:
         REQUIRE(in->rank == 3 && out->rank == 3 && out->channels >= in->channels, FB_ERR_SHAPE);
-        REQUIRE(out->height == (in->height - 1) / p[10] + 1 && out->width == (in->width - 1) / p[11] + 1, FB_ERR_SHAPE);
+        REQUIRE(out->height == (in->height - 1) / layer->stride_h + 1, FB_ERR_SHAPE);
+        REQUIRE(out->width == (in->width - 1) / layer->stride_w + 1, FB_ERR_SHAPE);
         break;
-    default: /* add, ReLU */ REQUIRE(same_shape(in, out) && same_shape(&layer->in2, out), FB_ERR_SHAPE);
+    case FB_SHAPE_SAME: REQUIRE(same_shape(in, out) && same_shape(&layer->in2, out), FB_ERR_SHAPE); break;
+    default: return FB_ERR_KIND;
     }
-    if (layer->kind == FB_MAX_POOL || layer->kind >= FB_SHORTCUT) {
+    if (traits->has & FB_KEEPS_SCALE) {
         REQUIRE(in->zero_point == out->zero_point && in->scale_bits == out->scale_bits, FB_ERR_SCALE);
     }
     return FB_OK;
 }
 
-static fb_status check_factors(const fb_layer *layer) {
-    bool average = layer->kind == FB_AVERAGE_POOL, add = layer->kind == FB_ADD;
-    uint32_t limit = 1u << 22;
-    uint64_t largest;
-    REQUIRE(average || add ? layer->factor[0] >= 1 && layer->factor[0] < limit : layer->factor[0] == 0,
-            FB_ERR_MULTIPLIER);
-    REQUIRE(add ? layer->factor[1] >= 1 && layer->factor[1] < limit : layer->factor[1] == 0, FB_ERR_MULTIPLIER);
-    if (!average && !add) return FB_OK;
-    largest = (uint64_t)255 * (average ? (uint32_t)layer->kernel_h * layer->kernel_w : 1) * layer->factor[0];
-    if (add) largest += (uint64_t)255 * layer->factor[1];
-    REQUIRE(largest + (1u << layer->shift >> 1) <= INT31, FB_ERR_OVERFLOW);
+/* Multipliers, of sums over windows. */
+static fb_status check_factors(const fb_traits *traits, const fb_layer *layer) {
+    uint32_t window = (uint32_t)layer->kernel_h * layer->kernel_w;
+    uint64_t largest = 255 * ((uint64_t)window * layer->factor[0] + layer->factor[1]);
+    unsigned i;
+    for (i = 0; i < 2; i++) {
+        uint32_t factor = layer->factor[i];
+        REQUIRE(i < traits->factors ? factor >= 1 && factor < 1u << 22 : factor == 0, FB_ERR_MULTIPLIER);
+    }
+    REQUIRE(!traits->factors || largest + (1u << layer->shift >> 1) <= INT31, FB_ERR_OVERFLOW);
     return FB_OK;
 }
 
@@ -147,7 +143,7 @@ static fb_status check_int8(const fb_layer *layer) {
 static fb_status check_weights(const fb_model *model, uint32_t start, fb_layer *layer) {
     bool binary = layer->flags & FB_FLAG_BINARY;
     uint64_t filter = binary ? 2 * (uint64_t)layer->words : layer->inputs;
-    uint64_t params = binary ? 6 : 8;
+    uint64_t params = binary ? FB_PARAMS_BINARY : FB_PARAMS_INT8;
     fb_status status = check_slice(model, start, layer->factor[0], filter * layer->out.channels);
     if (status == FB_OK) status = check_slice(model, start, layer->factor[1], params * layer->out.channels);
     if (status != FB_OK) return status;
@@ -156,25 +152,25 @@ static fb_status check_weights(const fb_model *model, uint32_t start, fb_layer *
 }
 
 static fb_status check_op(const fb_model *model, uint32_t start, unsigned op) {
-    static const uint8_t allowed[FB_KIND_END] = {0, 15, 11, 0, 0, 1, 0, 0, 0};
-    const uint8_t *p =
-        model->image + FB_HEADER_SIZE + FB_TENSOR_SIZE * (size_t)model->tensors + FB_OP_SIZE * (size_t)op;
-    unsigned kind = p[0];
+    const uint8_t *p = fb_op_record(model, op);
+    const fb_traits *traits = fb_traits_of(p[FB_OP_KIND]);
+    uint32_t input2 = fb_u16(p + FB_OP_INPUT2), output = fb_u16(p + FB_OP_OUTPUT);
+    bool two = traits->inputs == 2;
     fb_layer layer;
     fb_status status;
-    REQUIRE(kind >= 1 && kind < FB_KIND_END, FB_ERR_KIND);
-    REQUIRE(p[17] == 0 && p[18] == 0 && p[19] == 0, FB_ERR_RESERVED);
-    REQUIRE((p[1] & ~(unsigned)allowed[kind]) == 0, FB_ERR_FLAGS);
-    REQUIRE(kind == FB_ADD || fb_u16(p + 4) == FB_NO_TENSOR, FB_ERR_INDEX);
-    REQUIRE(written(model, op, fb_u16(p + 2)), FB_ERR_INDEX);
-    REQUIRE(kind != FB_ADD || written(model, op, fb_u16(p + 4)), FB_ERR_INDEX);
-    REQUIRE(fb_u16(p + 6) < model->tensors && !written(model, op, fb_u16(p + 6)), FB_ERR_INDEX);
+    unsigned i;
+    REQUIRE(traits->shape != FB_SHAPE_UNKNOWN, FB_ERR_KIND);
+    for (i = FB_OP_RESERVED; i < FB_OP_FIRST; i++) REQUIRE(p[i] == 0, FB_ERR_RESERVED);
+    REQUIRE((p[FB_OP_FLAGS] & ~(unsigned)traits->flags) == 0, FB_ERR_FLAGS);
+    REQUIRE(two || input2 == FB_NO_TENSOR, FB_ERR_INDEX);
+    REQUIRE(written(model, op, fb_u16(p + FB_OP_INPUT)), FB_ERR_INDEX);
+    REQUIRE(!two || written(model, op, input2), FB_ERR_INDEX);
+    REQUIRE(output < model->tensors && !written(model, op, output), FB_ERR_INDEX);
     fb_layer_fields(model, op, &layer);
-    status = check_window(p, &layer);
-    if (status == FB_OK) status = check_shapes(p, &layer);
+    status = check_window(p, traits, &layer);
+    if (status == FB_OK) status = check_shapes(p, traits, &layer);
     if (status != FB_OK) return status;
-    if (kind == FB_CONV || kind == FB_DENSE) return check_weights(model, start, &layer);
-    return check_factors(&layer);
+    return traits->has & FB_WEIGHTS ? check_weights(model, start, &layer) : check_factors(traits, &layer);
 }
 
 fb_status fb_model_open(fb_model *model, const void *image, size_t size) {
@@ -186,21 +182,21 @@ fb_status fb_model_open(fb_model *model, const void *image, size_t size) {
     REQUIRE(model && image, FB_ERR_ARGUMENT);
     REQUIRE((uintptr_t)image % 4 == 0, FB_ERR_ALIGN);
     REQUIRE(size >= FB_HEADER_SIZE, FB_ERR_TRUNCATED);
-    for (i = 0; i < 4; i++) REQUIRE(p[i] == magic[i], FB_ERR_MAGIC);
-    REQUIRE(fb_u16(p + 4) == FB_FORMAT_VERSION, FB_ERR_VERSION);
-    REQUIRE(fb_u32(p + 8) == size && size % 4 == 0, FB_ERR_LENGTH);
-    crc = fb_crc32(0, p, 12);
-    crc = fb_crc32(crc, zeros, 4);
-    crc = fb_crc32(crc, p + 16, size - 16);
-    REQUIRE(crc == fb_u32(p + 12), FB_ERR_CRC);
-    REQUIRE(fb_u16(p + 6) == 0, FB_ERR_RESERVED);
+    for (i = 0; i < 4; i++) REQUIRE(p[FB_HEADER_MAGIC + i] == magic[i], FB_ERR_MAGIC);
+    REQUIRE(fb_u16(p + FB_HEADER_VERSION) == FB_FORMAT_VERSION, FB_ERR_VERSION);
+    REQUIRE(fb_u32(p + FB_HEADER_LENGTH) == size && size % 4 == 0, FB_ERR_LENGTH);
+    crc = fb_crc32(0, p, FB_HEADER_CRC);
+    crc = fb_crc32(crc, zeros, sizeof zeros);
+    crc = fb_crc32(crc, p + FB_HEADER_TENSORS, size - FB_HEADER_TENSORS);
+    REQUIRE(crc == fb_u32(p + FB_HEADER_CRC), FB_ERR_CRC);
+    REQUIRE(fb_u16(p + FB_HEADER_FLAGS) == 0, FB_ERR_RESERVED);
     model->image = p;
     model->size = (uint32_t)size;
     model->crc = crc;
-    model->tensors = (uint16_t)fb_u16(p + 16);
-    model->ops = (uint16_t)fb_u16(p + 18);
-    model->input = (uint16_t)fb_u16(p + 20);
-    model->output = (uint16_t)fb_u16(p + 22);
+    model->tensors = (uint16_t)fb_u16(p + FB_HEADER_TENSORS);
+    model->ops = (uint16_t)fb_u16(p + FB_HEADER_OPS);
+    model->input = (uint16_t)fb_u16(p + FB_HEADER_INPUT);
+    model->output = (uint16_t)fb_u16(p + FB_HEADER_OUTPUT);
     tables = FB_HEADER_SIZE + FB_TENSOR_SIZE * (uint64_t)model->tensors + FB_OP_SIZE * (uint64_t)model->ops;
     REQUIRE(model->tensors >= 1 && model->ops >= 1 && tables <= size, FB_ERR_TABLE);
     REQUIRE(model->input < model->tensors && model->output < model->tensors, FB_ERR_INDEX);
@@ -209,8 +205,8 @@ fb_status fb_model_open(fb_model *model, const void *image, size_t size) {
         fb_status status = check_tensor(model, i);
         if (status != FB_OK) return status;
     }
-    at = fb_u32(p + 24);
-    length = fb_u32(p + 28);
+    at = fb_u32(p + FB_HEADER_METADATA);
+    length = fb_u32(p + FB_HEADER_METADATA_LENGTH);
     if (at == 0) {
         REQUIRE(length == 0, FB_ERR_METADATA);
     } else {

@@ -12,11 +12,11 @@ void fb_walk_start(fb_walk *walk, const fb_model *model) {
 /* Whether an operation after this one reads `tensor`, or it is kept. */
 static bool wanted(const fb_walk *walk, unsigned tensor) {
     const fb_model *model = walk->model;
-    const uint8_t *p = model->image + FB_HEADER_SIZE + FB_TENSOR_SIZE * (size_t)model->tensors;
+    const uint8_t *p = fb_op_record(model, walk->op + 1);
     unsigned i;
     if (walk->keep && (walk->keep[tensor / 8] >> tensor % 8 & 1)) return true;
-    for (i = walk->op + 1, p += FB_OP_SIZE * (size_t)i; i < model->ops; i++, p += FB_OP_SIZE) {
-        if (fb_u16(p + 2) == tensor || fb_u16(p + 4) == tensor) return true;
+    for (i = walk->op + 1; i < model->ops; i++, p += FB_OP_SIZE) {
+        if (fb_u16(p + FB_OP_INPUT) == tensor || fb_u16(p + FB_OP_INPUT2) == tensor) return true;
     }
     return false;
 }
@@ -27,23 +27,26 @@ static bool outside(const fb_model *model, unsigned tensor) {
 
 /* The input whose place the output may take: one that is in the arena and that nobody reads any more. Of two, the one
  * nearer to its end of the arena, so that less is in use when the other is gone. */
-static const fb_block *reusable(const fb_walk *walk, const fb_layer *layer, const fb_places *places) {
-    bool elementwise = layer->kind == FB_ADD || layer->kind == FB_RELU || layer->kind == FB_FLATTEN;
+static const fb_block *reusable(const fb_walk *walk, const fb_layer *layer, const fb_places *places, bool two) {
     bool first = places->in.offset != FB_OUTSIDE && !wanted(walk, layer->input);
-    bool second = layer->kind == FB_ADD && places->in2.offset != FB_OUTSIDE && !wanted(walk, layer->input2);
-    if (!elementwise || outside(walk->model, layer->output)) return NULL;
+    bool second = two && places->in2.offset != FB_OUTSIDE && !wanted(walk, layer->input2);
     if (first && second) return places->in2.offset < places->in.offset ? &places->in2 : &places->in;
     return first ? &places->in : second ? &places->in2 : NULL;
 }
 
 fb_status fb_walk_next(fb_walk *walk, fb_layer *layer, fb_places *places) {
     const fb_model *model = walk->model;
-    const fb_block *old;
+    const fb_block *old = NULL;
+    const fb_traits *traits;
+    bool two;
     fb_layer_decode(model, walk->op, layer);
+    traits = fb_traits_of(layer->kind);
+    if (traits->shape == FB_SHAPE_UNKNOWN) return FB_ERR_KIND;
+    two = traits->inputs == 2;
     places->in = fb_blocks_find(&walk->live, layer->input);
-    places->in2 = fb_blocks_find(&walk->live, layer->kind == FB_ADD ? layer->input2 : layer->input);
+    places->in2 = fb_blocks_find(&walk->live, two ? layer->input2 : layer->input);
     places->out = fb_blocks_find(&walk->live, layer->output); /* outside, so far */
-    old = reusable(walk, layer, places);
+    if (traits->has & FB_IN_PLACE && !outside(model, layer->output)) old = reusable(walk, layer, places, two);
     places->in_place = old != NULL;
     if (old) {
         places->out = fb_blocks_rename(&walk->live, old->tensor, layer->output);
@@ -55,9 +58,7 @@ fb_status fb_walk_next(fb_walk *walk, fb_layer *layer, fb_places *places) {
     places->bottom = fb_blocks_extent(&walk->live, false);
     places->top = fb_blocks_extent(&walk->live, true);
     if (!wanted(walk, layer->input)) fb_blocks_drop(&walk->live, layer->input);
-    if (layer->kind == FB_ADD && !wanted(walk, layer->input2)) {
-        fb_blocks_drop(&walk->live, layer->input2);
-    }
+    if (two && !wanted(walk, layer->input2)) fb_blocks_drop(&walk->live, layer->input2);
     if (!wanted(walk, layer->output)) fb_blocks_drop(&walk->live, layer->output);
     walk->op++;
     return FB_OK;
@@ -133,7 +134,7 @@ fb_status fb_plan_layer(const fb_model *model, size_t arena_size, unsigned op, f
     plan->kernel = "";
     plan->scratch = 0;
     if (plan->live > size) return FB_ERR_ARENA;
-    if (layer.kind == FB_FLATTEN && places.in_place) return FB_OK;
+    if (places.in_place && fb_traits_of(layer.kind)->has & FB_MOVES_NOTHING) return FB_OK;
     kernel = fb_choose(&layer, size - plan->live, &plan->scratch);
     if (!kernel) return FB_ERR_ARENA;
     plan->kernel = kernel->name;

@@ -33,7 +33,8 @@ typedef struct fb_places {
 
 void fb_walk_start(fb_walk *walk, const fb_model *model);
 
-/* Places for the next operation, which is decoded into `layer`; FB_ERR_LIVE if there are too many activations. */
+/* Places for the next operation, which is decoded into `layer`; FB_ERR_LIVE if there are too many activations,
+ * FB_ERR_KIND if it is no operation. */
 fb_status fb_walk_next(fb_walk *walk, fb_layer *layer, fb_places *places);
 
 /* Bytes of arena for all operations from here on, with the fastest kernels or with those that need least; 0 if it cannot

@@ -1,0 +1,22 @@
+#include "fb_kinds.h"
+
+#define WINDOW (FB_KERNEL_FIELDS | FB_STRIDE_FIELDS)
+#define TRAINED (FB_FLAG_RELU | FB_FLAG_BINARY | FB_FLAG_TRAINABLE)
+
+const fb_traits *fb_traits_of(unsigned kind) {
+    /* has, shape, inputs, factors, flags, back, cut */
+    static const fb_traits table[FB_KIND_END] = {
+        [FB_CONV] = {WINDOW | FB_PADDING_FIELDS | FB_WEIGHTS | FB_SHIFTS, FB_SHAPE_WINDOWS, 1, 0,
+                     TRAINED | FB_FLAG_CHUNKS, FB_BACK_WEIGHTS, FB_CUT_ENDS},
+        [FB_DENSE] = {FB_WEIGHTS | FB_SHIFTS, FB_SHAPE_VECTORS, 1, 0, TRAINED, FB_BACK_WEIGHTS, FB_CUT_ENDS},
+        [FB_MAX_POOL] = {WINDOW | FB_PADDING_FIELDS | FB_KEEPS_SCALE, FB_SHAPE_WINDOWS, 1, 0, 0, FB_BACK_LARGEST,
+                         FB_CUT_NONE},
+        [FB_AVERAGE_POOL] = {WINDOW | FB_SHIFTS | FB_TO_VECTOR, FB_SHAPE_WINDOWS, 1, 1, 0, FB_BACK_WINDOW, FB_CUT_NONE},
+        [FB_ADD] = {FB_SHIFTS | FB_IN_PLACE, FB_SHAPE_SAME, 2, 2, FB_FLAG_RELU, FB_BACK_VALUES, FB_CUT_ENDS},
+        [FB_SHORTCUT] = {FB_STRIDE_FIELDS | FB_KEEPS_SCALE, FB_SHAPE_STRIDED, 1, 0, 0, FB_BACK_CORNER, FB_CUT_NONE},
+        [FB_RELU] = {FB_KEEPS_SCALE | FB_IN_PLACE, FB_SHAPE_SAME, 1, 0, 0, FB_BACK_VALUES, FB_CUT_ZERO},
+        [FB_FLATTEN] = {FB_KEEPS_SCALE | FB_IN_PLACE | FB_MOVES_NOTHING, FB_SHAPE_FLAT, 1, 0, 0, FB_BACK_VALUES,
+                        FB_CUT_NONE},
+    };
+    return &table[kind < FB_KIND_END ? kind : 0];
+}
