@@ -167,7 +167,7 @@ def host_crc(image: bytes, config: LearnerConfig) -> int:
 
 
 def table(found: list[CoreCount]) -> str:
-    rows = [("core", "model", "method", "arena", "passes", "instructions a sample", "per MAC", "modelled cycles",
+    rows = [("core", "model", "method", "arena", "passes", "instructions per sample", "per MAC", "modelled cycles",
              "update", "a weight", "flips", "stack")]  # fmt: skip
     for f in found:
         for run in f.runs:
