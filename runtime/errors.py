@@ -123,7 +123,7 @@ class MetadataError(ImageError):
 
 
 class AlignError(ImageError):
-    """An offset is no multiple of 4."""
+    """An offset is not a multiple of 4."""
 
     status = "FB_ERR_ALIGN"
 

@@ -253,7 +253,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("image", type=Path, metavar="IMAGE", help="a .fbit file")
     p.add_argument("--against", type=Path, nargs="+", default=[], metavar="FILE", help=".tflite and .onnx files")
     p.add_argument("--rounds", type=int, default=100, metavar="N", help="turns each tool gets (100)")
-    p.add_argument("--json", type=Path, metavar="FILE", help="write the result there, too")
+    p.add_argument("--json", type=Path, metavar="FILE", help="also write the result there")
     return p
 
 

@@ -148,7 +148,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--variant", choices=list(VARIANTS), action="append", metavar="NAME", help=", ".join(VARIANTS))
     p.add_argument("--batch", type=int, default=128, metavar="N")
     p.add_argument("--seconds", type=float, default=15, help="of measuring for each variant (15)")
-    p.add_argument("--json", type=Path, metavar="FILE", help="write the numbers there too")
+    p.add_argument("--json", type=Path, metavar="FILE", help="also write the numbers there")
     p.add_argument("--memory-of", choices=VARIANTS, help=argparse.SUPPRESS)
     return p
 

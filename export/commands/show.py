@@ -32,7 +32,7 @@ def parser() -> argparse.ArgumentParser:
     )
     p.add_argument("file", type=Path)
     p.add_argument("--picture", type=Path, metavar="PNG", help="draw the graph there")
-    p.add_argument("--json", type=Path, metavar="FILE", help="write the table there too")
+    p.add_argument("--json", type=Path, metavar="FILE", help="also write the table there")
     return p
 
 

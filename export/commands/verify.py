@@ -53,12 +53,12 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("files", type=Path, nargs="+", metavar="FILE", help=".fbit, .onnx, .tflite")
     p.add_argument("--images", type=int, default=1000, metavar="N", help="test images to run (1000)")
     p.add_argument("--data", metavar="DATA", help="data set with test images; else what run.json names")
-    p.add_argument("--data-dir", metavar="DIR", help="where official data files lie (FLIPBIT_DATA)")
+    p.add_argument("--data-dir", metavar="DIR", help="folder of the official data files (FLIPBIT_DATA)")
     p.add_argument("--calibrate", metavar="DATA")
     p.add_argument("--samples", type=int, default=500, metavar="N")
     p.add_argument("--method", choices=METHODS, default=METHODS[0])
     command.add_pixel_options(p)
-    p.add_argument("--json", type=Path, metavar="FILE", help="write the numbers there too")
+    p.add_argument("--json", type=Path, metavar="FILE", help="also write the numbers there")
     return p
 
 

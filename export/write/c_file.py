@@ -74,7 +74,7 @@ def header(image: bytes, name: str) -> str:
 extern "C" {{
 #endif
 
-/* Aligned to 4 bytes, as the format wants it. */
+/* Aligned to 4 bytes, as the format requires. */
 extern const uint32_t {name}[{upper}_SIZE / 4u];
 
 /* Names of the classes (UTF-8), by the place of their score. */

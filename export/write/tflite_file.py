@@ -5,7 +5,7 @@ graph. Images are NHWC; the batch is 1 and may be resized (``resize_tensor_input
 
 Input and output
 ----------------
-A graph in real numbers takes and gives float32. A quantized one takes and gives int8, as a microcontroller wants it:
+A graph in real numbers takes and gives float32. A quantized one takes and gives int8, as microcontrollers expect:
 feed ``round(x / scale) + zero_point`` with the numbers of ``get_input_details()[0]["quantization"]``; for nets
 trained with ``--input fixed`` that is ``pixel − 128``. Results are logits; the largest one wins either way.
 

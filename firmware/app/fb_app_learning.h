@@ -45,7 +45,7 @@ typedef struct fb_app_learning {
 typedef struct fb_app_learning_needs {
     uint32_t image, state;
     uint32_t least; /* arena */
-    uint32_t fast;  /* arena for one pass a step and the fastest kernels */
+    uint32_t fast;  /* arena for one pass per step and the fastest kernels */
     uint32_t total; /* image, state and the least arena */
     uint32_t arena; /* what `room` leaves for it; 0 if it does not fit */
 } fb_app_learning_needs;

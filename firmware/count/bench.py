@@ -174,9 +174,7 @@ def parser() -> argparse.ArgumentParser:
     where.add_argument(
         "--boards", nargs="+", choices=emulated_boards(), metavar="BOARD", help="boards instead of cores"
     )
-    found.add_argument(
-        "--json", type=Path, metavar="FILE", help="write the results there as well ('-': only, to stdout)"
-    )
+    found.add_argument("--json", type=Path, metavar="FILE", help="also write the results there ('-': only, to stdout)")
     found.add_argument("--store", action="store_true", help=f"add them to {INFERENCE.relative_to(ROOT)}")
     found.add_argument("--build", type=Path, metavar="DIR", help="keep what is built there")
     return found

@@ -167,7 +167,7 @@ def host_crc(image: bytes, config: LearnerConfig) -> int:
 
 
 def table(found: list[CoreCount]) -> str:
-    rows = [("core", "model", "method", "arena", "passes", "instructions a sample", "per MAC", "modelled cycles",
+    rows = [("core", "model", "method", "arena", "passes", "instructions per sample", "per MAC", "modelled cycles",
              "update", "a weight", "flips", "stack")]  # fmt: skip
     for f in found:
         for run in f.runs:
@@ -209,7 +209,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("model", type=Path, help="an image (.fbit)")
     p.add_argument("--cores", nargs="+", choices=[core.name for core in CORES], help="all without")
     p.add_argument("--methods", nargs="+", choices=CONFIGS, default=list(CONFIGS), help="all without")
-    p.add_argument("--arenas", nargs="*", type=int, default=[], metavar="BYTES", help="count with these arenas, too")
+    p.add_argument("--arenas", nargs="*", type=int, default=[], metavar="BYTES", help="also count with these arenas")
     p.add_argument("--name", help="what to call the model (its file's name)")
     p.add_argument("--store", action="store_true", help=f"write into {STORE.relative_to(ROOT)}")
     p.add_argument("--build", type=Path, metavar="DIR", help="keep what is built there")

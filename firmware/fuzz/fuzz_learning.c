@@ -4,7 +4,7 @@
  *     data: image | script of SCRIPT bytes (fuzz_learning.h)
  *
  * Image, state and arena are allocations of exactly the size asked for. A net is trained for two steps in the least arena,
- * or, where that would take too many passes, in one for a pass a step; then
+ * or, where that would take too many passes, in one for one pass per step; then
  *
  *     arena    another one gives the same bits and the same state
  *     resume   so does going on from a copy of image and state that was taken after some pass

@@ -2,7 +2,7 @@
 
     python firmware/fuzz/make_corpus.py firmware/fuzz/corpus
 
-The same seeds give the same bytes. A net costs little to run (the fuzzer runs it thousands of times a second), so
+The same seeds give the same bytes. A net costs little to run (the fuzzer runs it thousands of times per second), so
 images are a few pixels wide; the last ones have many channels, or many outputs. For learning, the nets with weights get
 a script behind them (fuzz_learning.h).
 """

@@ -37,7 +37,7 @@ examples:
     p.add_argument("image", metavar="IMAGE", help="a .fbit file")
     p.add_argument("data", nargs="+", metavar="DATA", help="see below")
     p.add_argument("--top", type=int, default=3, metavar="K", help="classes to show for each picture (3)")
-    p.add_argument("--each", action="store_true", help="a line for each image of an array or data set, too")
+    p.add_argument("--each", action="store_true", help="also a line for each image of an array or data set")
     p.add_argument("--limit", type=int, metavar="N", help="only the first N images of each DATA")
     add_resize_option(p)
     p.add_argument("--threads", type=int, default=1, metavar="N", help="share the images between threads (1)")

@@ -111,7 +111,7 @@ def _aligned(size: int) -> Array:
 
 
 class Learner:
-    """A net that learns in a fixed amount of memory. ``arena`` bytes; 0 takes what one pass a step needs."""
+    """A net that learns in a fixed amount of memory. ``arena`` bytes; 0 takes what one pass per step needs."""
 
     def __init__(self, image: str | Path | bytes, config: LearnerConfig, arena: int = 0, state: bytes | None = None):
         data = image if isinstance(image, bytes) else Path(image).read_bytes()

@@ -8,7 +8,7 @@ The type of an array says what its numbers are:
 | float | real numbers as the net saw them in training: real / scale + zero point, ties away from zero, saturated |
 | int8 | what the device works with |
 
-Images are height × width × channels, as they come from files; the core wants them plane by plane.
+Images are height × width × channels, as they come from files; the core expects them plane by plane.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class Memory:
     image: int
     state: int
     arena_least: int
-    arena_fast: int  # for one pass a step
+    arena_fast: int  # for one pass per step
     arena: int  # what it gets
     steps: int  # done so far
     resumed: bool  # from a checkpoint

@@ -60,7 +60,7 @@ class Workload:
 
     @functools.cached_property
     def arena_fast(self) -> int:
-        """Bytes of arena for one pass a step and the fastest kernels of this machine."""
+        """Bytes of arena for one pass per step and the fastest kernels of this machine."""
         return Learner(self.bytes, self.config).arena_fast
 
     def passes(self, arena: int) -> int:

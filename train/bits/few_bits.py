@@ -6,7 +6,7 @@ Adam keeps two floats per weight, BC a third. Here a weight keeps its sign and a
 1. **Normalise.** z = g / s. One scalar takes the place of Adam's moments; for the float parameters too.
 2. **Move.** A weight moves along the levels of its buffer against its gradient, and flips when it crosses the middle.
    *Linear*: by f·z levels, stochastically rounded. *Clipped*: the same with |z| ≤ 1.5. *Tail*: one level
-   if |z| > τ, else not at all; τ, one number a layer, is steered so that a share f moves. Clipping
+   if |z| > τ, else not at all; τ, one number per layer, is steered so that a share f moves. Clipping
    bounds what a single heavy tail of the gradient can do.
 3. **Hysteresis.** A weight that flipped starts h levels away from the middle, so that noise does not bring it back
    with the next step.
@@ -14,7 +14,7 @@ Adam keeps two floats per weight, BC a third. Here a weight keeps its sign and a
 The *pace* f, the levels an average weight moves in a step, is a budget that decays: like the learning rate, or like a
 power of it (``cooling``).
 
-Why a buffer of L = 2^k levels a side is not BC. Let β be the mean of z over its deviation, small as gradients are
+Why a buffer of L = 2^k levels per side is not BC. Let β be the mean of z over its deviation, small as gradients are
 noisy. Small steps of f are rounded, which moves a weight by a whole level with probability f·|z|: a walk of variance
 f a step with a drift of fβ. It forgets after L²/f steps, in which it drifts by L²β; that beats the walk's own
 width L only if β > 1/L, whatever f is. This is the paper's Theorem 5 for a buffer: slowing down alone does not

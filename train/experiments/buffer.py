@@ -1,10 +1,10 @@
-"""Our question: between SR (one bit a weight) and BC (a bit and a float), how much memory does learning need?
+"""Our question: between SR (one bit per weight) and BC (a bit and a float), how much memory does learning need?
 
 First the dial: test error against buffer bits k, from SR (k = 0) to BC (a float), at equal epochs, with Adam and SGD,
 with the small and the big batch. The *gap closed* is (err_SR − err) / (err_SR − err_BC), with SR-ADAM and BC-ADAM
 at the small batch as the ends of the scale.
 
-Adam's two moments are 64 bits a weight more, on a device out of the question. So then the rules of
+Adam's two moments are 64 more bits per weight, out of the question on a device. So then the rules of
 :mod:`flipbit.train.experiments.rules`, which keep at most four bits beside the sign and no float per weight: part by
 part, and together. Goal: 80 % of the gap.
 """
@@ -109,7 +109,7 @@ def run(scale: str, runner: Runner, folder: Path, seed: int = 0) -> Outcome:
             "checks": {"with Adam and the small batch, more bits never hurt": rises},
             "runs": rows, "winner": winner,
             "table": table(
-                ["buffer", "optimizer", "batch", "bits a weight", "test error, %", "gap closed"],
+                ["buffer", "optimizer", "batch", "bits per weight", "test error, %", "gap closed"],
                 [[row["name"], row["optimizer"], row["batch"], row["bits_per_weight"]["total"],
                   f"{row['test_error']:.2f}", _percent(row["gap_closed"])] for row in rows],
             ),

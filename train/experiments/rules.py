@@ -84,7 +84,7 @@ class FewBitsTrainer(Trainer):
         parts = self.settings.parts
         if parts == 1:
             return super()._train_step_eager(images, labels)
-        # The last batch of an epoch may be too small to share out: BatchNorm wants two images a part.
+        # The last batch of an epoch may be too small to share out: BatchNorm needs two images per part.
         loss, wrong, *gradients = tf.cond(
             tf.shape(images)[0] >= 2 * parts,
             lambda: self._mean_gradients(images, labels, parts),

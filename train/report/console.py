@@ -194,7 +194,7 @@ def print_classes(console: Console, confusion: Confusion) -> None:
 
 
 def print_result(console: Console, trainer: Trainer) -> None:
-    """What the run reached, in a line."""
+    """What the run reached, in one line."""
     result, epochs = trainer.result, len(trainer.history)
     kept = "" if result["epoch"] == epochs else f", of which epoch {result['epoch']} is kept"
     validation = f"validation error {100 * result['validation_error']:.2f} %, " if trainer.validation else ""

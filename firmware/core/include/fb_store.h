@@ -11,10 +11,10 @@
  *
  * Power may fail at any instant. What the next fb_store_open finds is the last record for which fb_store_commit
  * returned FB_OK, or, if power failed inside fb_store_commit, that or the new one; never a mix, never neither. Once an
- * open has told which, later ones tell the same.
+ * open has reported one of them, later opens report the same.
  *
- * A store holds one current record. To keep several things, put them into one record, which then change together, or
- * open a store for each in a region of its own.
+ * A store holds one current record. To keep several things, put them into one record, so that they change together, or
+ * open a store for each in its own region.
  * The design and the bytes are in docs/store.md.
  */
 #ifndef FB_STORE_H
@@ -38,8 +38,8 @@ extern "C" {
  *
  * The store calls `program` with offsets and sizes that are multiples of `unit` (and of 8), inside one page, and only
  * where a page was erased before; `erase` with the offset of a page. Functions return FB_OK, or any other status for a
- * failure, which the store takes for a worn place (program, erase) or for damaged data (read). What was programmed or
- * erased is read back by the store: a port need not. */
+ * failure, which the store takes for a worn place (program, erase) or for damaged data (read). The store reads back
+ * what was programmed or erased: a port need not. */
 typedef struct fb_flash {
     void *context; /* passed to the functions */
 
@@ -54,17 +54,17 @@ typedef struct fb_flash {
     uint16_t unit;
 
     /* Slots the region is divided into, 2 to FB_STORE_SLOTS_MAX, of size / page / slots pages each. A record must fit
-     * into one slot (see fb_store.capacity). Two slots hold the largest records; more slots spread wear over the same
-     * pages no better, but put more old records at hand if a new one is damaged, and more places if a page is worn. */
+     * into one slot (see fb_store.capacity). Two slots hold the largest records; more slots do not
+     * spread wear better, but keep more old records in case a new one is damaged, and more places in case a page wears out. */
     uint8_t slots;
 
     /* 1: a unit may be programmed again, between erases, with the same data or with zeros (flash without ECC: nRF5x,
-     * STM32F4, RP2040 and other serial NOR). Then cells that were left half-programmed by a power failure, and read
-     * now as 0, now as 1, are settled when the store is opened; and records go on being appended to a slot after a
-     * restart.
+     * STM32F4, RP2040 and other serial NOR). Then cells that a power failure left half-programmed, and that read
+     * sometimes as 0 and sometimes as 1, are settled when the store is opened; and records continue to be appended to a
+     * slot after a restart.
      * 0: a unit may be programmed once only (flash with ECC: STM32L4, STM32H7; and STM32F1). Then a half-programmed
      * unit is expected to read the same each time, or to fail to read. After a restart the next record is put into a
-     * newly erased slot: up to one erase per restart more. */
+     * newly erased slot: up to one more erase per restart. */
     uint8_t reprogram;
 
     /* Where the region can be read as memory, aligned to 8 bytes; NULL if it cannot. Only for fb_store_address. */
@@ -107,10 +107,10 @@ typedef struct fb_store {
 
 /* Open: find the newest committed record. Reads each header and the newest record once. `flash` must stay.
  *
- *   FB_OK            opened, `store->current` tells what is in it: nothing (sequence 0) if the flash is new, or holds
- *                    anything else, which will be erased when something is saved. `store->damaged` is not 0 if newer
+ *   FB_OK            opened, `store->current` says what is in it: nothing (sequence 0) if the flash is new, or holds
+ *                    something else, which is erased when a record is saved. `store->damaged` is not 0 if newer
  *                    records were lost to damage and `current` is an older one.
- *   FB_ERR_ARGUMENT  the description of the flash makes no sense
+ *   FB_ERR_ARGUMENT  the description of the flash is inconsistent
  *
  * Programs a few units if power failed in the last commit (see fb_flash.reprogram); nothing is erased. */
 fb_status fb_store_open(fb_store *store, const fb_flash *flash);
@@ -137,9 +137,10 @@ fb_status fb_store_begin(fb_store *store, uint32_t length, uint32_t kind, uint32
 
 /* Add bytes to the record that was begun. `data` need not be aligned.
  *
- *   FB_ERR_FLASH     what was programmed reads back wrong. The record is abandoned, the current one remains; begin
- * again and it gets another place. FB_ERR_ARGUMENT  more bytes than begun with; nothing was written FB_ERR_ORDER
- * nothing was begun */
+ *   FB_ERR_FLASH     what was programmed reads back wrong. The record is abandoned, the current one remains; the next
+ *                    fb_store_begin chooses another place
+ *   FB_ERR_ARGUMENT  more bytes than were announced to fb_store_begin; nothing was written
+ *   FB_ERR_ORDER     no record was begun */
 fb_status fb_store_write(fb_store *store, const void *data, uint32_t size);
 
 /* Make the record the current one. FB_ERR_FLASH as above; FB_ERR_ORDER if bytes are missing (go on writing, or abort).
@@ -149,7 +150,7 @@ fb_status fb_store_commit(fb_store *store);
 /* Forget the record being written, if there is one. Its place stays used until its slot is erased. */
 void fb_store_abort(fb_store *store);
 
-/* All of it at once, again as often as a worn place makes necessary. */
+/* Begin, write and commit in one call; retried as often as worn places make necessary. */
 fb_status fb_store_save(fb_store *store, const void *data, uint32_t length, uint32_t kind, uint32_t owner);
 
 /* How often a slot has been erased, and with it each of its pages. Erases that failed are not counted, and when power

@@ -10,23 +10,23 @@
  *         } while (status == FB_MORE);
  *     }
  *
- * A step makes one update from the gradient of a *virtual batch* of any size. Gradients are summed up for as many
- * filters as the arena has room for; when that is not all of them, the step takes several passes over the same samples
- * (status FB_MORE). The bits that come out are the same however many passes it took: RAM buys time and nothing else.
+ * A step makes one update from the gradient of a *virtual batch* of any size. Gradients are summed for as many
+ * filters as fit in the arena; when that is not all of them, the step takes several passes over the same samples
+ * (status FB_MORE). The resulting bits are the same however many passes it took: more RAM only saves time.
  *
  * What is kept between samples lies in three places. The image, which must be writable memory: its bits, biases and CRC
  * change at the end of a step, so that at any time it is a valid image. The state, position-independent: a checkpoint
  * is the image and the state, taken between passes; training that goes on from there ends with the same bits as
  * training that was never stopped. The arena: sums of gradients and activations, needed within a pass only.
  *
- * How a weight learns. g is its gradient over the batch, mean the mean of |g| over its layer in the step before; |g| / mean
+ * How a weight learns. g is its gradient over the batch, mean the mean of |g| over its layer in the previous step; |g| / mean
  * counts up to 4.
  *   no buffer  a bit flips with probability rate · |g| / mean, if that is downhill: the paper's SR.
  *   k bits     a level between −2^k and 2^k − 1 moves by 2^k · rate · |g| / mean, stochastically rounded; its sign is the
  *              bit.
  * Biases move by rate · g / mean steps of the layer's output. The first step needs a mean: it goes through the samples
- * once more, without an update (and once through the first few, to find the scales of gradients). Batches of a run should
- * be of one size, as the mean of the step before is only right for such.
+ * once more, without an update (and once through the first few, to find the scales of gradients). Use one batch size per
+ * run: the previous step's mean assumes it.
  */
 #ifndef FB_TRAIN_H
 #define FB_TRAIN_H
@@ -37,7 +37,7 @@
 extern "C" {
 #endif
 
-/* Rates are fixed-point numbers with 20 bits behind the point. */
+/* Rates are fixed-point numbers with 20 fractional bits. */
 #define FB_RATE(x) ((uint32_t)((x) * 1048576.0 + 0.5))
 #define FB_RATE_MAX (1u << 20)
 
@@ -55,17 +55,17 @@ extern "C" {
 typedef struct fb_train_config {
     uint32_t seed;       /* of the generator */
     uint8_t buffer_bits; /* k, 0 … FB_BUFFER_BITS_MAX beside each trained bit */
-    uint8_t start;       /* levels beyond the first at which buffers start, 0 … 2^k − 1: how sure the bits are */
+    uint8_t start;       /* levels beyond the first at which buffers start, 0 … 2^k − 1: inertia of the bits */
     bool bits;           /* flip bits of binary layers */
     bool bias;           /* move biases of all layers that have weights */
     uint16_t first_op;   /* train operations first_op … last_op only; 0 and 0xFFFF: all */
     uint16_t last_op;
 } fb_train_config;
 
-/* What a sample said: for progress, and for testing without training. */
+/* Result of one sample: for progress, and for testing without training. */
 typedef struct fb_train_result {
     uint16_t predicted; /* class */
-    uint32_t loss;      /* cross-entropy in nats, 16 bits behind the point */
+    uint32_t loss;      /* cross-entropy in nats, 16 fractional bits */
 } fb_train_result;
 
 /* Called at the end of a pass with the summed gradient of each filter: [channel][tap], then with count 1 of its bias.
@@ -94,7 +94,7 @@ typedef struct fb_train {
     void *context;
 } fb_train;
 
-/* Whether a net can be trained so.
+/* Whether a net can be trained with this configuration.
  *
  *   FB_ERR_ARGUMENT  nothing to train, no such operation, a buffer that is too deep, a maximum over more than 256 pixels,
  *                    more than FB_TRAIN_TENSORS tensors
@@ -103,11 +103,12 @@ typedef struct fb_train {
  */
 fb_status fb_train_check(const fb_model *model, const fb_train_config *config);
 
-/* Bytes of state and the least bytes of arena; 0 if the net cannot be trained so (fb_train_check, or FB_ERR_LIVE). With `fast`, bytes of arena for one pass a step and the fastest kernels. */
+/* Bytes of state and the least bytes of arena; 0 if the net cannot be trained with this configuration (fb_train_check, or
+ * FB_ERR_LIVE). With `fast`, bytes of arena for one pass per step and the fastest kernels. */
 size_t fb_train_state_size(const fb_model *model, const fb_train_config *config);
 size_t fb_train_arena_size(const fb_model *model, const fb_train_config *config, bool fast);
 
-/* Start training, from scratch if the state's first four bytes are 0; else go on from it. FB_ERR_STATE if it belongs to
+/* Start training: from scratch if the state's first four bytes are 0, else continue from it. FB_ERR_STATE if it belongs to
  * another net or configuration, or is damaged. `image` must stay in place. state and arena are aligned to FB_ALIGN. */
 fb_status fb_train_open(fb_train *train, void *image, size_t image_size, void *state, size_t state_size, void *arena,
                         size_t arena_size, const fb_train_config *config);

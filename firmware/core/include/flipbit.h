@@ -44,7 +44,7 @@ typedef enum fb_status {
     FB_ERR_TRUNCATED,  /* fewer bytes than a header has */
     FB_ERR_MAGIC,      /* not a .fbit image */
     FB_ERR_VERSION,    /* of another format version */
-    FB_ERR_LENGTH,     /* its length is not the one it states, or no multiple of 4 */
+    FB_ERR_LENGTH,     /* its length is not the one it states, or not a multiple of 4 */
     FB_ERR_CRC,        /* damaged */
     FB_ERR_RESERVED,   /* a reserved field or an unused bit is not 0 */
     FB_ERR_TABLE,      /* tables reach beyond the image */
@@ -52,11 +52,11 @@ typedef enum fb_status {
     FB_ERR_SHAPE,      /* shapes do not agree */
     FB_ERR_SCALE,      /* a scale is not positive, or changes where it must not */
     FB_ERR_METADATA,   /* metadata without a place */
-    FB_ERR_ALIGN,      /* an offset is no multiple of 4, or the image or arena is at an unaligned address */
+    FB_ERR_ALIGN,      /* an offset is not a multiple of 4, or the image or arena is at an unaligned address */
     FB_ERR_OFFSET,     /* weights, parameters or metadata lie outside the image */
     FB_ERR_KIND,       /* an operation this version does not know, or that learning cannot go through */
     FB_ERR_FLAGS,      /* flags an operation does not have */
-    FB_ERR_WINDOW,     /* kernel, stride or padding make no sense */
+    FB_ERR_WINDOW,     /* kernel, stride or padding are invalid */
     FB_ERR_SHIFT,      /* out of range */
     FB_ERR_MULTIPLIER, /* out of range */
     FB_ERR_OVERFLOW,   /* sums could exceed 32 bits */
@@ -68,7 +68,7 @@ typedef enum fb_status {
     FB_ERR_FULL,     /* longer than what a slot in flash holds */
     FB_ERR_EMPTY,    /* nothing was saved yet */
     FB_ERR_OWNER,    /* what was saved belongs to another model, or is of another kind */
-    FB_ERR_ORDER,    /* a call before the one that must precede it */
+    FB_ERR_ORDER,    /* a call out of order */
     FB_ERR_STATE,    /* a learner's state is damaged, or belongs to another net or configuration */
     FB_MORE,         /* not an error: a step of learning needs another pass over its samples */
     FB_STATUS_COUNT
@@ -88,7 +88,7 @@ typedef struct fb_model {
     uint16_t output;
 } fb_model;
 
-/* Check an image and make a model of it. `image` must be aligned to 4 bytes; `size` is what there is of it, and must be
+/* Check an image and make a model of it. `image` must be aligned to 4 bytes; `size` is its size in bytes, and must equal
  * the length in its header. Reads the whole image once, for the CRC. */
 fb_status fb_model_open(fb_model *model, const void *image, size_t size);
 

@@ -2,7 +2,7 @@
  *
  * The state, in this order: fb_head | exponents of gradients, int8 [tensors] | exponents of the gradients of sums, int8
  * [ops] | fb_mean [trained layers] | new biases, int32 [channels of trained layers] | new bits, uint16 as in the image,
- * of trained layers | buffers, k bits a weight, in the order filter, channel, tap, of trained layers. New bits and biases wait
+ * of trained layers | buffers, k bits per weight, in the order filter, channel, tap, of trained layers. New bits and biases wait
  * there for the end of the step. Layers stand in falling order: the last first, as passes take them.
  *
  * The arena in a pass: counts | sums of gradients | masks and choices | work, where the forward pass leaves the inputs

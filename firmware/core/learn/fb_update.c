@@ -14,7 +14,7 @@ static uint32_t random_20(fb_head *head) {
 
 static uint32_t size_of(int32_t v) { return v < 0 ? 0u - (uint32_t)v : (uint32_t)v; }
 
-/* rate · |g| / mean with 20 bits behind the point; |g| / mean counts up to FB_LARGEST: a step bounds what a few steep
+/* rate · |g| / mean with 20 fractional bits; |g| / mean counts up to FB_LARGEST: a step bounds what a few steep
  * weights, or a gradient that has grown since its mean was taken, can do. */
 typedef struct pace {
     uint32_t rate, mean; /* mean / 2^shift, at most 4095 */

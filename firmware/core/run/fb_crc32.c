@@ -1,6 +1,6 @@
 #include "../include/flipbit.h"
 
-/* Four bits at a time: 64 bytes of table instead of 1024, in flash that nets want. */
+/* Four bits at a time: a table of 64 bytes instead of 1024, which leaves flash for nets. */
 uint32_t fb_crc32(uint32_t crc, const void *data, size_t size) {
     static const uint32_t table[16] = {
         0x00000000, 0x1db71064, 0x3b6e20c8, 0x26d930ac, 0x76dc4190, 0x6b6b51f4, 0x4db26158, 0x5005713c,

@@ -87,7 +87,7 @@ def test_power_loss_at_every_flash_operation_ends_with_the_same_bits(program: li
     assert found
     operations, passes, cases = map(int, found.groups())
     assert cases == (5 if all_outcomes else 1) * operations
-    assert operations > 20 * passes > 100  # each pass was saved, and it took several passes a step
+    assert operations > 20 * passes > 100  # each pass was saved, and it took several passes per step
 
 
 def test_two_power_losses_end_with_the_same_bits(program: list[str]) -> None:

@@ -40,7 +40,7 @@ EXPECTED = {config: learned(config) for config in (SR, BOTH)}
 
 
 def arena(config: LearnerConfig, share: float = 0.3) -> int:
-    """Between the least and the most: several passes a step."""
+    """Between the least and the most: several passes per step."""
     learner = Learner(small_image(), config)
     return int(learner.arena_least + share * (learner.arena_fast - learner.arena_least))
 

@@ -56,7 +56,7 @@ void fb_grad_halve(int8_t *values, uint32_t n);
 void fb_grad_mask(const int8_t *values, uint32_t n, int32_t low, int32_t high, uint8_t *mask);
 
 /* Softmax and cross-entropy of 1 to FB_TRAIN_OUTPUTS int8 scores: gradient = (probability − [i is the label]) · 127. Returns the loss in
- * nats, 16 bits behind the point. `scale_bits` are the bits of the scores' float32 scale. */
+ * nats, 16 fractional bits. `scale_bits` are the bits of the scores' float32 scale. */
 uint32_t fb_softmax_gradient(const int8_t *scores, uint32_t count, uint32_t scale_bits, uint32_t label,
                              int8_t *gradient);
 

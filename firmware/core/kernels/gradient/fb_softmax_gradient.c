@@ -9,9 +9,9 @@ static const uint16_t powers[64] = {
     19484, 19274, 19066, 18861, 18658, 18457, 18258, 18061, 17867, 17674, 17484, 17296, 17109, 16925, 16743, 16562,
 };
 
-/* scale · log2 e with 16 bits behind the point, at most 2^22: a step of one score is then nothing or everything. */
+/* scale · log2 e with 16 fractional bits, at most 2^22: a step of one score is then nothing or everything. */
 static uint32_t exponent_of(uint32_t scale_bits) {
-    uint32_t mantissa = (scale_bits & 0x7FFFFF) | 0x800000;           /* 24 bits, 23 behind the point */
+    uint32_t mantissa = (scale_bits & 0x7FFFFF) | 0x800000;           /* 24 bits, 23 of them fractional */
     int32_t power = (int32_t)(scale_bits >> 23 & 255) - 127;          /* scale = mantissa / 2^23 · 2^power */
     uint32_t product = (uint32_t)((uint64_t)mantissa * 94548u >> 23); /* 94548 = 2^16 · log2 e */
     if (power >= 5) return 1u << 22;
@@ -19,7 +19,7 @@ static uint32_t exponent_of(uint32_t scale_bits) {
     return power >= 0 ? product << power : product >> -power;
 }
 
-/* log2 with 16 bits behind the point, of v > 0; off by at most 0.008. */
+/* log2 of v > 0 with 16 fractional bits; off by at most 0.008. */
 static uint32_t log2_of(uint32_t v) {
     uint32_t whole = 31, rest;
     while (!(v >> whole)) whole--;

@@ -1,5 +1,5 @@
 /* int8 convolution of any kernel, stride and padding on Helium (MVE): the inputs of a pixel are gathered in the order
- * of the weights, and each filter is a dot product, 16 products an instruction.
+ * of the weights, and each filter is a dot product, 16 products per instruction.
  *
  *     column[kernel_h][kernel_w][channels]    inputs of one output pixel
  */

@@ -1,4 +1,4 @@
-/* int8 dense layer on Helium (MVE): 16 products an instruction. */
+/* int8 dense layer on Helium (MVE): 16 products per instruction. */
 #include "../fb_kernels_mve.h"
 #include "../fb_long.h"
 

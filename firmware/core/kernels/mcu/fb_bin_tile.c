@@ -408,7 +408,7 @@ FB_INLINE void requantize(const fb_layer *layer, const uint32_t *packed, const i
 
 #if defined(__thumb__) && !defined(__thumb2__) && defined(__GNUC__)
 
-/* As above without wide sums, in 13 instead of 21 instructions a pixel.
+/* As above without wide sums, in 13 instead of 21 instructions per pixel.
  *
  * r0, r2 pixels j and j+4 | r1 their int8 | r3 factor | r4 offset | r5 shift | r6 zero point | r7 out
  * r8 packed | r9 bias | r10 mult, r12 its end | r11 plane */

@@ -21,7 +21,7 @@
 
 enum { FB_TILE = 8, FB_COLUMNS = 10, FB_ENTRY_WORDS = 8 };
 
-/* Functions in assembly, and functions that want all registers for themselves. */
+/* Functions in assembly, and functions that need all registers for themselves. */
 #if defined(__GNUC__)
 #define FB_NAKED __attribute__((naked, noinline))
 #define FB_UNUSED __attribute__((unused))

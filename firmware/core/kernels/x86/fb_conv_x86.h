@@ -1,7 +1,7 @@
 /* What the convolutions for x86-64 share: how activations lie for them, and the loop over bands and filters. Private to
  * the core.
  *
- * Four input channels of a pixel are one 32-bit word, as the dot product instructions want them, with 128 added so that
+ * Four input channels of a pixel are one 32-bit word, as the dot product instructions expect them, with 128 added so that
  * bytes are unsigned. For each column of the kernel there is a copy of the image that holds just the pixels this column
  * meets, rows sorted by their remainder ("phase") when divided by the stride:
  *
