@@ -55,7 +55,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--scale", choices=SCALES, default="quick", help="digits, CIFAR-10 on a CPU, the paper's (quick)")
     p.add_argument("-o", "--output", type=Path, metavar="DIR", help="folder to write (reproduced/NAME-SCALE)")
     p.add_argument("--seed", type=int, default=0, metavar="N", help="of weights, batches, rounding (0)")
-    p.add_argument("--data-dir", metavar="DIR", help="folder of CIFAR and ImageNet (FLIPBIT_DATA, Keras' cache)")
+    p.add_argument("--data-dir", metavar="DIR", help="where CIFAR and ImageNet lie (FLIPBIT_DATA, Keras' cache)")
     p.add_argument("--epochs", type=int, metavar="N", help="instead of the scale's, for trials")
     p.add_argument("--limit", type=int, metavar="N", help="use only N images of each part, for trials")
     p.add_argument("--threads", type=int, default=0, metavar="N", help="cores to use (all)")

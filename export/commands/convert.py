@@ -49,10 +49,10 @@ def parser(kind: str) -> argparse.ArgumentParser:
     p.add_argument("--calibrate", metavar="DATA", help="data set, .npz or image folder; else what run.json names")
     p.add_argument("--samples", type=int, default=500, metavar="N", help="images to calibrate on (500)")
     p.add_argument("--method", choices=METHODS, default=METHODS[0], help=f"of calibration ({METHODS[0]})")
-    p.add_argument("--data-dir", metavar="DIR", help="folder of the official data files (FLIPBIT_DATA)")
+    p.add_argument("--data-dir", metavar="DIR", help="where official data files lie (FLIPBIT_DATA)")
     add_pixel_options(p)
     p.add_argument("--int8-weights", action="store_true", help="accept a net without binary layers")
-    p.add_argument("--json", type=Path, metavar="FILE", help="also write the table there")
+    p.add_argument("--json", type=Path, metavar="FILE", help="write the table there too")
     return p
 
 

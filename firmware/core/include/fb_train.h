@@ -55,14 +55,14 @@ extern "C" {
 typedef struct fb_train_config {
     uint32_t seed;       /* of the generator */
     uint8_t buffer_bits; /* k, 0 … FB_BUFFER_BITS_MAX beside each trained bit */
-    uint8_t start;       /* levels beyond the first at which buffers start, 0 … 2^k − 1: inertia of the bits */
+    uint8_t start;       /* levels beyond the first at which buffers start, 0 … 2^k − 1: how sure the bits are */
     bool bits;           /* flip bits of binary layers */
     bool bias;           /* move biases of all layers that have weights */
     uint16_t first_op;   /* train operations first_op … last_op only; 0 and 0xFFFF: all */
     uint16_t last_op;
 } fb_train_config;
 
-/* Result of one sample: for progress, and for testing without training. */
+/* What a sample said: for progress, and for testing without training. */
 typedef struct fb_train_result {
     uint16_t predicted; /* class */
     uint32_t loss;      /* cross-entropy in nats, 16 fractional bits */
@@ -94,7 +94,7 @@ typedef struct fb_train {
     void *context;
 } fb_train;
 
-/* Whether a net can be trained with this configuration.
+/* Whether a net can be trained so.
  *
  *   FB_ERR_ARGUMENT  nothing to train, no such operation, a buffer that is too deep, a maximum over more than 256 pixels,
  *                    more than FB_TRAIN_TENSORS tensors
