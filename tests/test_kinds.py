@@ -135,7 +135,7 @@ def test_the_document_says_what_the_table_says() -> None:
     def having(trait: str) -> set[int]:
         return {kind.number for kind in KINDS if getattr(kind, trait)}
 
-    assert numbers(r"\| kind: (.*) \|") == {kind.number for kind in KINDS}
+    assert numbers(r"\| kind: (.*) \|") == {kind.number for kind in KINDS}, "docs/fbit-format.md lists every kind"
     assert numbers(r"kernel or window height, width \(kinds (.*); else 0\)") == having("kernel")
     assert numbers(r"stride down, across \((.*); else 0\)") == having("stride")
     assert numbers(r"padding top, bottom, left, right \((.*); else 0\)") == having("padding")
@@ -173,6 +173,7 @@ def _leaves(kind: type[Op]) -> list[type[Op]]:
 
 def example(name: str) -> tuple[Graph, Op, Model]:
     """A net with an operation of this kind, that operation, and the net's image as the core runs it."""
+    assert name in EXAMPLES, f"tests/nets/small_nets.py has no example of {name}"
     graph = graph_with(name)
     op = next(op for op in graph.ops[1:] if op.traits.name == name)
     return graph, op, Model(fbit.fbit_bytes(graph))
@@ -324,7 +325,7 @@ def test_every_kind_has_a_list_of_kernels_and_what_is_none_has_an_empty_one() ->
         kind = kinds.kind_of(number)
         for flags in (0, kinds.BINARY):
             layer = ctypes.create_string_buffer(bytes([number, flags]), 256)  # fb_layer: kind, flags, …
-            assert bool(kernels_of(layer)[0].name) == (kind is not None), f"kind {number}, flags {flags}"
+            assert bool(kernels_of(layer)[0].name) == (kind is not None), f"fb_kernels.c: kind {number}, flags {flags}"
 
 
 @pytest.mark.parametrize("number", NO_KINDS)
@@ -425,7 +426,7 @@ def test_an_operation_that_nobody_knows_is_refused_by_the_writers_of_other_forma
 
 
 def test_the_reference_refuses_a_kind_that_it_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert set(reference._KERNELS) == set(NAMES)
+    assert set(reference._KERNELS) == set(NAMES), "runtime/image/reference.py has a function for each kind"
     image = reader.read_image(fbit.fbit_bytes(graph_with("relu")))
     monkeypatch.delitem(reference._KERNELS, "relu")
     with pytest.raises(FlipbitError, match="relu is not in the reference"):

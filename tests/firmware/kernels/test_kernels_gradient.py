@@ -12,7 +12,7 @@ LAYERS_ON_HOST, LAYERS_IN_QEMU = 1600, 240
 CORE = FIRMWARE / "core"
 KERNELS = list((CORE / "kernels").rglob("*.c"))
 MICROCONTROLLERS = [path for path in KERNELS if path.parent.name not in ("x86", "neon")]
-OTHERS = [CORE / "run" / f"fb_{name}.c" for name in ("plan", "blocks", "layer")]  # they choose forward kernels
+OTHERS = [CORE / "run" / f"fb_{name}.c" for name in ("plan", "blocks", "layer", "kinds")]  # they choose forward kernels
 TWINS = Path(__file__).with_name("gradient_twins.c")
 
 
