@@ -14,7 +14,7 @@
 #include "fb_slots.h"
 #include "flipbit.h"
 
-#define FB_PROTOCOL_VERSION 1u
+#define FB_PROTOCOL_VERSION 2u
 
 typedef struct fb_app {
     /* one byte more than the longest frame, to notice over-long ones */

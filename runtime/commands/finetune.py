@@ -46,7 +46,7 @@ except ModuleNotFoundError as error:
         raise
     sys.exit("flipbit is not installed here; run:  pip install -e .   (or: make setup)")
 
-MAGIC, KIND = b"FBTUNE02", b"FBTUNE"
+MAGIC, KIND = b"FBTUNE03", b"FBTUNE"
 DAYS = 365.25
 
 
@@ -368,7 +368,7 @@ class Checkpoint:
         data = self.path.read_bytes()
         if data[: len(KIND)] == KIND and data[: len(MAGIC)] != MAGIC:
             raise InputError(
-                f"{self.path}: a checkpoint of another version of flipbit, which did not keep what it belongs to; "
+                f"{self.path}: a checkpoint of another version of flipbit, in another form; "
                 "remove it and start anew, or go on with the version that wrote it"
             )
         try:
@@ -378,6 +378,7 @@ class Checkpoint:
             head = json.loads(data[12 : 12 + size])
             rows, meter = [Row(**row) for row in head["rows"]], Meter(**head["meter"])
             belongs, level, seconds = dict(head["belongs"]), head["level"], float(head["time"])
+            sweep, done = (int(number) for number in head["place"])
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise InputError(f"{self.path}: not a checkpoint of this version ({error}); remove it") from None
         different = [key for key, value in self.belongs.items() if belongs.get(key) != value]
@@ -386,7 +387,7 @@ class Checkpoint:
                 f"{self.path} is of another run ({', '.join(different)} differ): give its options, or another folder"
             )
         try:
-            result.device.restore(data[12 + size :])
+            result.device.restore(data[12 + size :], (sweep, done))
         except FlipbitError as error:
             raise error.about(self.path) from None
         result.device.meter = meter
@@ -401,6 +402,7 @@ class Checkpoint:
             "belongs": self.belongs,
             "rows": [asdict(row) for row in result.rows],
             "meter": asdict(device.meter),
+            "place": device.place,
             "time": device.supply.time,
             "level": device.supply.level if math.isfinite(device.supply.level) else None,
         }

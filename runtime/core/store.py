@@ -30,6 +30,7 @@ from flipbit.runtime.errors import ArgumentError, CoreError
 
 IMAGE = 1  # a .fbit image, whole; its owner is its own CRC
 CHECKPOINT = 2  # state of learning; its owner is the CRC of the image it started from
+DEVICE = 3  # all that a device keeps; its owner is that of the checkpoint in it
 
 
 class PowerLoss(Exception):

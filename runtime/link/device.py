@@ -266,7 +266,9 @@ class Device:
         try:
             return parse_identity(payload)
         except ValueError as error:
-            raise DeviceError(f"{self.line.name}: {error}; install the flipbit it was flashed with") from None
+            raise DeviceError(
+                f"{self.line.name}: {error}; flash it anew, or install the flipbit it was flashed with"
+            ) from None
 
     def counters(self) -> dict[str, int]:
         """Frames received: good ones, and noise."""

@@ -34,7 +34,7 @@ from flipbit.runtime.core.learner import RATE_ONE, LearnerConfig
 from flipbit.runtime.core.target import PowerLost
 from flipbit.runtime.errors import ArenaError, ArgumentError, FlipbitError, OwnerError, StateError, error_of
 from flipbit.runtime.link.device import Device, DeviceError, RefusedError, RestartedError
-from flipbit.runtime.link.protocol import LEARNING, LEARNING_CONFIG, PIECE_MAX, Command, Status
+from flipbit.runtime.link.protocol import LEARNING, LEARNING_FRESH, PIECE_MAX, Command, Status
 
 IMAGE, STATE = 0, 1
 NOT_OPEN, NO_STEP = 8, 9  # details of Status.STATE
@@ -193,10 +193,7 @@ class DeviceTarget:
     # ---- inside ----
 
     def _open(self, fresh: bool) -> Memory:
-        c = self.config
-        payload = LEARNING_CONFIG.pack(
-            c.seed, c.buffer_bits, c.start, bool(c.bits), bool(c.bias), c.first_op, c.last_op, fresh
-        )
+        payload = self.config.pack() + LEARNING_FRESH.pack(fresh)
         try:
             reply = self.device.request(Command.LEARN_OPEN, payload, self.device.slow_timeout)
         except RefusedError as error:
@@ -232,6 +229,8 @@ class DeviceTarget:
             return StateError(
                 f"the {board} has learned with other settings than {self.config}: give the same, or {anew}"
             )
+        if name == "FB_ERR_VERSION":
+            return StateError(f"the flash of the {board} holds a checkpoint of earlier firmware: {anew}")
         if name == "FB_ERR_ARGUMENT":
             return ArgumentError(f"this net cannot be trained with {self.config}: nothing in that range is trainable")
         if name == "FB_ERR_OVERFLOW":

@@ -135,7 +135,10 @@ def test_too_much_payload_is_refused_before_it_is_sent() -> None:
         encode(Frame(1, Command.ECHO, 0, bytes(PAYLOAD_MAX + 1)))
 
 
-@pytest.mark.parametrize("payload", [b"", b"\1", bytes(80), b"\2" + bytes(80), b"\1" + bytes(59) + b"a\0b\0c"])
+OTHER_VERSIONS = [b"\1" + bytes(80), b"\3" + bytes(80)]
+
+
+@pytest.mark.parametrize("payload", [b"", b"\2", bytes(80), *OTHER_VERSIONS, b"\2" + bytes(59) + b"a\0b\0c"])
 def test_identities_of_other_versions_and_broken_ones_are_refused(payload: bytes) -> None:
     with pytest.raises(ValueError, match=r"version|names"):
         parse_identity(payload)
