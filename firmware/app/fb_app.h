@@ -43,7 +43,7 @@ typedef fb_reply fb_handler(fb_app *app);
 
 /* A command, and how long the payload of its requests may be. */
 typedef struct fb_command {
-    uint8_t number;
+    uint8_t number; /* fb_command_number */
     uint8_t least, most;
     fb_handler *handler; /* NULL ends a list */
 } fb_command;

@@ -214,12 +214,12 @@ static fb_reply forget(fb_app *app) {
 }
 
 const fb_command fb_learn_commands[] = {
-    {0x40, OPEN_SIZE, OPEN_SIZE, open_learning},
-    {0x41, 16, 16, begin},
-    {0x42, 8, 8, sample},
-    {0x43, 8, 8, end_pass},
-    {0x44, 12, 12, read_learned},
-    {0x45, 0, 0, save},
-    {0x46, 0, 0, forget},
+    {FB_COMMAND_LEARN_OPEN, OPEN_SIZE, OPEN_SIZE, open_learning},
+    {FB_COMMAND_LEARN_BEGIN, 16, 16, begin},
+    {FB_COMMAND_LEARN_SAMPLE, 8, 8, sample},
+    {FB_COMMAND_LEARN_END, 8, 8, end_pass},
+    {FB_COMMAND_LEARN_READ, 12, 12, read_learned},
+    {FB_COMMAND_LEARN_SAVE, 0, 0, save},
+    {FB_COMMAND_LEARN_FORGET, 0, 0, forget},
     {0, 0, 0, NULL},
 };
