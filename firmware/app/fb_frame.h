@@ -50,8 +50,8 @@ typedef enum fb_command_number {
 } fb_command_number;
 
 enum {
-    FB_REPLY_BIT = 0x80, /* added to the command's number in a reply */
-    FB_EVENT = 0xFF      /* of a frame nobody asked for: text, with id 0 */
+    FB_IS_REPLY = 0x80, /* added to the command's number in a reply */
+    FB_EVENT = 0xFF     /* of a frame nobody asked for: text, with id 0 */
 };
 
 /* Status of a reply. An error comes with a u32 in the payload that says more. */

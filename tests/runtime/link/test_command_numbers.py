@@ -17,7 +17,7 @@ CONSTANTS = {
     "FB_PAYLOAD_MAX": protocol.PAYLOAD_MAX,
     "FB_PIECE_MAX": protocol.PIECE_MAX,
     "FB_LINE_MAX": protocol.LINE_MAX,
-    "FB_REPLY_BIT": protocol.REPLY,
+    "FB_IS_REPLY": protocol.REPLY,
     "FB_EVENT": protocol.EVENT,
     "FB_SLOT_BUILT_IN": protocol.BUILT_IN,
     "FB_SLOT_NONE": protocol.NO_SLOT,
