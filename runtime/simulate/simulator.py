@@ -29,10 +29,10 @@ import numpy as np
 
 from flipbit.runtime.core.device_record import RECORD_HEAD, DeviceRecord
 from flipbit.runtime.core.learner import Learner, LearnerConfig
-from flipbit.runtime.core.store import DEVICE, PowerLoss, SimulatedFlash, Store
-from flipbit.runtime.core.target import PowerLost
+from flipbit.runtime.core.store import DEVICE, FlashLostPower, SimulatedFlash, Store
+from flipbit.runtime.core.target import TargetLostPower
 from flipbit.runtime.errors import ArenaError, ArgumentError, StateError
-from flipbit.runtime.simulate.power import PROGRAM_RAM, Device, LearningCost, learning_cost
+from flipbit.runtime.simulate.power import PROGRAM_RAM, BoardPower, LearningCost, learning_cost
 from flipbit.runtime.simulate.supply import Mains, Supply
 from flipbit.runtime.simulate.workload import Workload
 
@@ -51,7 +51,7 @@ class Policy:
 
 
 @dataclass(frozen=True)
-class Memory:
+class LearningMemory:
     """Bytes of RAM a device needs to learn."""
 
     arena: int
@@ -101,13 +101,13 @@ class Event:
     text: str = ""
 
 
-def memory_of(device: Device, image: bytes, config: LearnerConfig, arena: int | None = None) -> Memory:
+def memory_of(device: BoardPower, image: bytes, config: LearnerConfig, arena: int | None = None) -> LearningMemory:
     """The RAM that learning takes; ``arena`` bytes, or all that is left. ArenaError where it does not fit."""
     learner = Learner(image, config)
     parts = (len(image), len(learner.state), learner.input_size, device.stack, PROGRAM_RAM)
     left = (device.ram - sum(parts)) & ~7
     chosen = min(left, learner.arena_fast) if arena is None else arena
-    memory = Memory(chosen, *parts, device.ram)
+    memory = LearningMemory(chosen, *parts, device.ram)
     what = (
         f"image {parts[0]:,} + state {parts[1]:,} + sample {parts[2]:,} + stack {parts[3]:,} + variables {parts[4]:,} "
         f"= {sum(parts):,} bytes beside the arena"
@@ -129,7 +129,7 @@ class SimulatedDevice:
 
     def __init__(
         self,
-        device: Device,
+        device: BoardPower,
         image: bytes,
         config: LearnerConfig,
         arena: int | None = None,
@@ -258,7 +258,7 @@ class SimulatedDevice:
         self.flash.watch(operation)
         try:
             self._store.save(record, DEVICE, self._owner)
-        except PowerLoss:
+        except FlashLostPower:
             self.meter.saving += spent
             self._brown_out("while saving")
         finally:
@@ -305,7 +305,7 @@ class SimulatedDevice:
         self.flash.watch(None)
         self.flash.power_on()
         self._boot()
-        raise PowerLost(f"{self.device.title} lost power {when} and went on from step {self.steps}")
+        raise TargetLostPower(f"{self.device.title} lost power {when} and went on from step {self.steps}")
 
     def _boot(self) -> None:
         """Go on from what the flash holds; from the image the device was delivered with if that is nothing."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from flipbit.runtime.core.target import PowerLost, run_steps
+from flipbit.runtime.core.target import TargetLostPower, run_steps
 from flipbit.runtime.link.learn_device import DeviceTarget
 from flipbit.runtime.simulate.power import load_device
 from flipbit.runtime.simulate.simulator import SimulatedDevice
-from flipbit.runtime.simulate.supply import EmptyError, parse_supply
+from flipbit.runtime.simulate.supply import SupplyEmptyError, parse_supply
 from flipbit.runtime.tune.checkpoint import TuningCheckpoint, fingerprint
 from flipbit.runtime.tune.job import Job
 from flipbit.runtime.tune.result import Row, TuningResult
@@ -48,7 +48,7 @@ def tune(
                 on_row(row)
         device.close()
         result.image = device.image
-    except EmptyError as error:
+    except SupplyEmptyError as error:
         result.ended = str(error)
         result.image = device.saved_image
     return result
@@ -71,5 +71,5 @@ def tune_on_board(
                     on_row(row)
             target.close()
             return rows, target.image
-        except PowerLost:  # in a read: it is where it saved last, and run_steps goes on there or ends at once
+        except TargetLostPower:  # in a read: it is where it saved last, and run_steps goes on there or ends at once
             continue

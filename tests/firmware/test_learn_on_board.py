@@ -18,7 +18,7 @@ from flipbit.runtime.board.profile import build, load_profile
 from flipbit.runtime.core.learner import Learner, LearnerConfig
 from flipbit.runtime.core.library import status_name
 from flipbit.runtime.core.store import DEVICE, Store
-from flipbit.runtime.core.target import PowerLost, Target
+from flipbit.runtime.core.target import Target, TargetLostPower
 from flipbit.runtime.errors import ArenaError, ArgumentError, FlashError, OwnerError, StateError
 from flipbit.runtime.link.device import BUILT_IN, RefusedError, open_device
 from flipbit.runtime.link.learn_device import DeviceTarget
@@ -245,7 +245,7 @@ def test_a_restart_in_the_middle_of_a_step_is_told_and_the_end_is_the_same(app: 
     target.begin(3, 0.1, 0.1)
     target.sample(X[0], 0)
     app.device.request(Command.RESET)
-    with pytest.raises(PowerLost, match="went on from step 2"):
+    with pytest.raises(TargetLostPower, match="went on from step 2"):
         target.sample(X[1], 1)
     step(target, X, Y, 0.1)
     host.step(X, Y, 0.1, 0.1)

@@ -12,7 +12,7 @@ from flipbit.runtime.board.profile import BoardError, board_names, load_profile
 from flipbit.runtime.commands.flash import main as flash_main
 from flipbit.runtime.errors import ArgumentError
 from flipbit.runtime.link.emulator import Emulator
-from flipbit.runtime.link.flash import NoProbeError, Target, find_target, flash, flash_command
+from flipbit.runtime.link.flash import FlashTarget, NoProbeError, find_target, flash, flash_command
 
 REAL = [name for name in board_names() if load_profile(name).flash]
 
@@ -56,7 +56,7 @@ def test_a_board_that_shows_a_drive_gets_its_file_copied(tmp_path: Path, monkeyp
     (tmp_path / "flipbit.uf2").write_bytes(b"UF2 file")
     monkeypatch.setattr("flipbit.runtime.link.flash.MOUNTS", (str(tmp_path / "{}"),))
     said: list[str] = []
-    assert flash(load_profile("pico"), tmp_path / "flipbit.elf", report=said.append) == Target(None, drive)
+    assert flash(load_profile("pico"), tmp_path / "flipbit.elf", report=said.append) == FlashTarget(None, drive)
     assert (drive / "flipbit.uf2").read_bytes() == b"UF2 file"
     assert said == [f"cp {tmp_path}/flipbit.uf2 {drive}"]
     (tmp_path / "flipbit.uf2").unlink()
@@ -66,7 +66,7 @@ def test_a_board_that_shows_a_drive_gets_its_file_copied(tmp_path: Path, monkeyp
 
 def test_boards_without_a_flash_tool_are_flashed_in_the_emulator(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ArgumentError, match="try --qemu"):
-        flash_command(load_profile("mps2-an385"), Path("x.elf"), Target())
+        flash_command(load_profile("mps2-an385"), Path("x.elf"), FlashTarget())
     assert flash_main(["--board", "mps2-an385", "--dry-run"]) == (0 if shutil.which("gdb-multiarch") else 2)
     text = capsys.readouterr().out
     assert not text or ("compare-sections" in text and "system_reset" in text)

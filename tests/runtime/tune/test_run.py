@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from flipbit.runtime.core.learner import Learner
-from flipbit.runtime.core.target import PowerLost
+from flipbit.runtime.core.target import TargetLostPower
 from flipbit.runtime.image.reader import read_image
 from flipbit.runtime.tune.job import Job
 from flipbit.runtime.tune.methods import METHODS
@@ -49,7 +49,7 @@ class Restarting(Learner):
         if self.reads in self.restarts:
             saved = (super().image, super().state) if self.saves else (small_image(), None)
             Learner.__init__(self, saved[0], self.config, state=saved[1])
-            raise PowerLost
+            raise TargetLostPower
         return super().image
 
     def close(self) -> None:
