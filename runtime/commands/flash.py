@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from flipbit.runtime.board.profile import Built, Profile, board_names, build, elf_path, load_profile, make_command
-from flipbit.runtime.commands.device import identity_facts, identity_text
+from flipbit.runtime.commands.device_text import identity_facts, identity_text
 from flipbit.runtime.errors import ArgumentError
 from flipbit.runtime.files import write_atomically
 from flipbit.runtime.image.reader import read_image

@@ -10,8 +10,8 @@ A host streams samples and the target learns from them, a pass at a time::
         more = target.end_pass()
 
 Any of these calls may raise :class:`TargetLostPower`: the target has started anew from what it had saved.
-``target.steps`` says how many steps that are; the host begins the step after them again (``begin``), and the target takes
-as many passes as are left of it.
+``target.steps`` says how many steps that are; the host begins the step after them again (``begin``), and the target
+takes as many passes as are left of it.
 """
 
 from __future__ import annotations
