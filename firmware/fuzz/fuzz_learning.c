@@ -168,7 +168,7 @@ static void unpack_any(const uint8_t *packed) {
     REQUIRE(memcmp(again, packed, sizeof again) == 0);
 }
 
-/* A configuration that training accepts survives being packed; any other is refused from its bytes, too. */
+/* A configuration that training accepts is read again from its bytes. */
 static void pack_and_unpack(const fb_train_config *config, bool accepted) {
     uint8_t packed[FB_TRAIN_CONFIG_SIZE];
     fb_train_config again;
