@@ -28,10 +28,10 @@ import numpy as np
 
 try:
     from flipbit.runtime import Model
-    from flipbit.runtime.commands.finetune import load_samples
     from flipbit.runtime.errors import InputError
     from flipbit.runtime.exits import CommandParser, guarded
     from flipbit.runtime.stopping import run_child
+    from flipbit.runtime.tune.samples import load_samples
 except ModuleNotFoundError:
     sys.exit("flipbit is not installed here; run:  make demo")
 

@@ -24,7 +24,6 @@ from pathlib import Path
 import numpy as np
 
 try:
-    from flipbit.runtime.commands.finetune import METHODS, Job
     from flipbit.runtime.core.learner import Learner
     from flipbit.runtime.core.model import Model
     from flipbit.runtime.data.drift import DRIFTS, apply_drift
@@ -36,6 +35,8 @@ try:
     from flipbit.runtime.files import check_place, write_json
     from flipbit.runtime.image.inputs import to_planes
     from flipbit.runtime.shown import say, shown
+    from flipbit.runtime.tune.job import Job
+    from flipbit.runtime.tune.methods import METHODS
     from flipbit.studies.learning_report import Result, class_table, plot_batches, recovered, summary, table
     from flipbit.studies.offline_bc import NAME as OFFLINE
     from flipbit.studies.offline_bc import RECIPE, tune_offline

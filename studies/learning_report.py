@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from flipbit.runtime.commands.finetune import pyplot
 from flipbit.runtime.text_table import text_table
+from flipbit.runtime.tune.plot import pyplot
 
 Result = dict[str, Any]
 

@@ -51,7 +51,7 @@ fb_status fb_app_use(fb_app *app, unsigned slot) {
 static void event(fb_app *app, const char *text) {
     size_t size = strlen(text);
     memset(app->frame, 0, FB_FRAME_HEAD);
-    app->frame[2] = 0xFF;
+    app->frame[2] = FB_EVENT;
     memcpy(fb_payload(app), text, size);
     board_write(0); /* ends what noise there may be */
     fb_frame_send(app->frame, (uint32_t)(FB_FRAME_HEAD + size), board_write);
@@ -76,7 +76,7 @@ void fb_app_reply(fb_app *app, fb_reply status) {
         app->size = 0;
         fb_put32(app, app->detail);
     }
-    app->frame[2] |= 0x80;
+    app->frame[2] |= FB_IS_REPLY;
     app->frame[3] = (uint8_t)status;
     fb_frame_send(app->frame, FB_FRAME_HEAD + app->size, board_write);
 }
@@ -95,7 +95,7 @@ static bool open_request(fb_app *app) {
         return false;
     }
     app->good++;
-    return app->frame[2] < 0x80; /* an echo of a reply of ours needs none */
+    return app->frame[2] < FB_IS_REPLY; /* an echo of a reply of ours needs none */
 }
 
 bool fb_app_receive(fb_app *app) {

@@ -14,7 +14,7 @@
 #include "fb_slots.h"
 #include "flipbit.h"
 
-#define FB_PROTOCOL_VERSION 1u
+#define FB_PROTOCOL_VERSION 2u
 
 typedef struct fb_app {
     /* one byte more than the longest frame, to notice over-long ones */
@@ -43,7 +43,7 @@ typedef fb_reply fb_handler(fb_app *app);
 
 /* A command, and how long the payload of its requests may be. */
 typedef struct fb_command {
-    uint8_t number;
+    uint8_t number; /* fb_command_number */
     uint8_t least, most;
     fb_handler *handler; /* NULL ends a list */
 } fb_command;

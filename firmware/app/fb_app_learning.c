@@ -2,7 +2,11 @@
 
 #include <string.h>
 
-#define MAGIC 0x524C4246u /* "FBLR" */
+#define MAGIC 0x324C4246u   /* "FBL2" */
+#define EARLIER 0x524C4246u /* "FBLR": another configuration follows, with no rule in it */
+
+/* Offsets in a checkpoint's head. */
+enum { AT_CONFIG = 4, AT_IMAGE = AT_CONFIG + FB_TRAIN_CONFIG_SIZE, AT_STATE = AT_IMAGE + 4 };
 
 static uint32_t aligned(uint32_t size) { return (size + FB_ALIGN - 1) & ~(uint32_t)(FB_ALIGN - 1); }
 
@@ -14,9 +18,10 @@ static void set32(uint8_t *p, uint32_t v) {
     for (unsigned i = 0; i < 4; i++) p[i] = (uint8_t)(v >> 8 * i);
 }
 
-static bool same_config(const fb_train_config *a, const fb_train_config *b) {
-    return a->seed == b->seed && a->buffer_bits == b->buffer_bits && a->start == b->start && a->bits == b->bits &&
-           a->bias == b->bias && a->first_op == b->first_op && a->last_op == b->last_op;
+static bool is_packed(const fb_train_config *config, const uint8_t *packed) {
+    uint8_t own[FB_TRAIN_CONFIG_SIZE];
+    fb_train_config_pack(config, own);
+    return memcmp(own, packed, sizeof own) == 0;
 }
 
 void fb_app_learning_start(fb_app_learning *learning, fb_ledger *ledger) {
@@ -49,7 +54,7 @@ fb_status fb_app_learning_plan(const fb_model *model, const fb_train_config *con
 
 /* What the store says it holds. */
 typedef struct saved {
-    fb_train_config config;
+    uint8_t config[FB_TRAIN_CONFIG_SIZE]; /* packed */
     uint32_t image, state;
 } saved;
 
@@ -62,15 +67,10 @@ static fb_status look(const fb_app_learning *learning, const fb_model *model, sa
     if (ledger->checkpoint < sizeof head) return FB_ERR_STATE;
     status = fb_ledger_read(ledger, 0, head, sizeof head);
     if (status != FB_OK) return status;
-    found->config.seed = get32(head + 4);
-    found->config.buffer_bits = head[8];
-    found->config.start = head[9];
-    found->config.bits = head[10] != 0;
-    found->config.bias = head[11] != 0;
-    found->config.first_op = (uint16_t)get32(head + 12);
-    found->config.last_op = (uint16_t)(get32(head + 12) >> 16);
-    found->image = get32(head + 16);
-    found->state = get32(head + 20);
+    if (get32(head) == EARLIER) return FB_ERR_VERSION;
+    memcpy(found->config, head + AT_CONFIG, sizeof found->config);
+    found->image = get32(head + AT_IMAGE);
+    found->state = get32(head + AT_STATE);
     if (get32(head) != MAGIC || found->image != model->size) return FB_ERR_STATE;
     return found->state == ledger->checkpoint - FB_CHECKPOINT_HEAD - found->image ? FB_OK : FB_ERR_STATE;
 }
@@ -112,21 +112,25 @@ fb_status fb_app_learning_open(fb_app_learning *learning, const fb_model *model,
     saved found;
     fb_status status = FB_ERR_EMPTY;
     if (learning->open && !fresh) {
-        if (!same_config(&learning->train.config, config)) return FB_ERR_STATE;
+        uint8_t asked[FB_TRAIN_CONFIG_SIZE];
+        fb_train_config_pack(config, asked);
+        if (!is_packed(&learning->train.config, asked)) return FB_ERR_STATE;
         learning->train.samples = 0; /* a pass that was begun is begun again */
         return FB_OK;
     }
     if (!fresh) status = look(learning, model, &found);
     if (status == FB_ERR_EMPTY) return set_up(learning, model, config, NULL, memory, room);
-    if (status == FB_OK && !same_config(&found.config, config)) status = FB_ERR_STATE;
+    if (status == FB_OK && !is_packed(config, found.config)) status = FB_ERR_STATE;
     return status == FB_OK ? set_up(learning, model, config, &found, memory, room) : status;
 }
 
 fb_status fb_app_learning_resume(fb_app_learning *learning, const fb_model *model, uint8_t *memory, uint32_t room) {
     saved found;
+    fb_train_config config;
     fb_status status = look(learning, model, &found);
     learning->open = false;
-    return status == FB_OK ? set_up(learning, model, &found.config, &found, memory, room) : status;
+    if (status == FB_OK) status = fb_train_config_unpack(&config, found.config);
+    return status == FB_OK ? set_up(learning, model, &config, &found, memory, room) : status;
 }
 
 fb_status fb_app_learning_begin(fb_app_learning *learning, uint32_t samples, uint32_t rate_bits, uint32_t rate_bias) {
@@ -162,14 +166,9 @@ static fb_status write_record(fb_app_learning *learning) {
     uint8_t head[FB_CHECKPOINT_HEAD];
     fb_status status;
     set32(head, MAGIC);
-    set32(head + 4, train->config.seed);
-    head[8] = train->config.buffer_bits;
-    head[9] = train->config.start;
-    head[10] = train->config.bits;
-    head[11] = train->config.bias;
-    set32(head + 12, train->config.first_op | (uint32_t)train->config.last_op << 16);
-    set32(head + 16, train->model.size);
-    set32(head + 20, train->state_size);
+    fb_train_config_pack(&train->config, head + AT_CONFIG);
+    set32(head + AT_IMAGE, train->model.size);
+    set32(head + AT_STATE, train->state_size);
     status = fb_ledger_begin(ledger, fb_app_learning_record_size(learning), learning->owner);
     if (status == FB_OK) status = fb_ledger_write(ledger, head, sizeof head);
     if (status == FB_OK) status = fb_ledger_write(ledger, train->image, train->model.size);

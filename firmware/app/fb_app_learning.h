@@ -14,8 +14,9 @@
  *
  * A checkpoint is part of the ledger's one record, so that image and state are always of the same pass:
  *
- *     "FBLR" | seed u32 | buffer_bits, start, bits, bias u8 | first_op, last_op u16 | image size u32 | state size u32
- *     | image | state
+ *     "FBL2" | configuration, packed as in fb_train.h | image size u32 | state size u32 | image | state
+ *
+ * Earlier firmware wrote "FBLR" and another configuration; such a checkpoint is refused with FB_ERR_VERSION.
  *
  * Its owner is the CRC of the image that learning started from: a checkpoint of another model is never applied, and
  * replaced only when that is asked for.
@@ -26,7 +27,7 @@
 #include "fb_ledger.h"
 #include "fb_train.h"
 
-#define FB_CHECKPOINT_HEAD 24u
+#define FB_CHECKPOINT_HEAD (4u + FB_TRAIN_CONFIG_SIZE + 8u)
 
 typedef struct fb_app_learning {
     fb_train train; /* if open */
@@ -62,6 +63,7 @@ fb_status fb_app_learning_plan(const fb_model *model, const fb_train_config *con
  *
  *   FB_ERR_OWNER  the store holds a checkpoint of another model
  *   FB_ERR_STATE  it learns, or did when it was saved, with another configuration; or the checkpoint is damaged
+ *   FB_ERR_VERSION  earlier firmware saved the checkpoint
  *   FB_ERR_ARENA, FB_ERR_ARGUMENT  as above
  *
  * With `fresh` it starts with `model` in any case; what is in the store stays there until the next save. `model` is
@@ -69,8 +71,9 @@ fb_status fb_app_learning_plan(const fb_model *model, const fb_train_config *con
 fb_status fb_app_learning_open(fb_app_learning *learning, const fb_model *model, const fb_train_config *config,
                                bool fresh, uint8_t *memory, uint32_t room);
 
-/* Go on from the store with the configuration saved there. FB_ERR_EMPTY if nothing is; FB_ERR_OWNER, FB_ERR_STATE as
- * above, or the status of the saved image if that is damaged. Nothing is open after an error. */
+/* Go on from the store with the configuration saved there. FB_ERR_EMPTY if nothing is; FB_ERR_OWNER, FB_ERR_STATE,
+ * FB_ERR_VERSION as above; FB_ERR_ARGUMENT if that configuration is of later firmware; or the status of the saved image if
+ * that is damaged. Nothing is open after an error. */
 fb_status fb_app_learning_resume(fb_app_learning *learning, const fb_model *model, uint8_t *memory, uint32_t room);
 
 /* As in fb_train.h, keeping account of when a checkpoint may be taken. */

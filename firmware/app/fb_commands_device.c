@@ -66,6 +66,9 @@ static fb_reply reset(fb_app *app) {
 }
 
 const fb_command fb_device_commands[] = {
-    {0x01, 0, 0, identify}, {0x02, 0, 0, counters}, {0x03, 0, FB_PAYLOAD_MAX, echo},
-    {0x04, 0, 0, reset},    {0, 0, 0, NULL},
+    {FB_COMMAND_IDENTIFY, 0, 0, identify},
+    {FB_COMMAND_COUNTERS, 0, 0, counters},
+    {FB_COMMAND_ECHO, 0, FB_PAYLOAD_MAX, echo},
+    {FB_COMMAND_RESET, 0, 0, reset},
+    {0, 0, 0, NULL},
 };

@@ -54,6 +54,9 @@ static fb_status original(const fb_app *app, fb_model *model) {
     return image ? fb_model_open(model, image, length) : FB_ERR_TRUNCATED;
 }
 
+/* LEARN_OPEN: configuration, packed as in fb_train.h | fresh u8 | 3 × 0 */
+enum { AT_FRESH = FB_TRAIN_CONFIG_SIZE, OPEN_SIZE = AT_FRESH + 4 };
+
 static fb_reply open_learning(fb_app *app) {
     const uint8_t *p = fb_payload(app);
     fb_app_learning *learning = &app->learning;
@@ -63,21 +66,18 @@ static fb_reply open_learning(fb_app *app) {
     fb_status status;
     uint32_t room, beside;
     uint8_t *start;
-    bool fresh = p[12] != 0;
+    bool fresh = p[AT_FRESH] != 0;
     if (!app->ready) return fb_refuse(app, FB_REPLY_STATE, FB_MISSING_MODEL);
-    if (p[6] > 1 || p[7] > 1 || p[12] > 1 || p[13] || p[14] || p[15]) return fb_refuse(app, FB_REPLY_RANGE, 1);
-    config.seed = fb_get32(p);
-    config.buffer_bits = p[4];
-    config.start = p[5];
-    config.bits = p[6] != 0;
-    config.bias = p[7] != 0;
-    config.first_op = (uint16_t)fb_get16(p + 8);
-    config.last_op = (uint16_t)fb_get16(p + 10);
+    if (p[AT_FRESH] > 1 || p[AT_FRESH + 1] || p[AT_FRESH + 2] || p[AT_FRESH + 3]) {
+        return fb_refuse(app, FB_REPLY_RANGE, 1);
+    }
     status = original(app, &model);
     if (status != FB_OK) return fb_refuse(app, FB_REPLY_MODEL, (uint32_t)status);
     start = memory(app, &room);
     beside = (uint32_t)(start - board_arena);
-    status = fb_app_learning_plan(&model, &config, room, &needs);
+    memset(&needs, 0, sizeof needs);
+    status = fb_train_config_unpack(&config, p);
+    if (status == FB_OK) status = fb_app_learning_plan(&model, &config, room, &needs);
     if (status == FB_OK) status = fb_app_learning_open(learning, &model, &config, fresh, start, room);
     if (status == FB_OK) {
         use_learned(app);
@@ -214,6 +214,12 @@ static fb_reply forget(fb_app *app) {
 }
 
 const fb_command fb_learn_commands[] = {
-    {0x40, 16, 16, open_learning}, {0x41, 16, 16, begin}, {0x42, 8, 8, sample}, {0x43, 8, 8, end_pass},
-    {0x44, 12, 12, read_learned},  {0x45, 0, 0, save},    {0x46, 0, 0, forget}, {0, 0, 0, NULL},
+    {FB_COMMAND_LEARN_OPEN, OPEN_SIZE, OPEN_SIZE, open_learning},
+    {FB_COMMAND_LEARN_BEGIN, 16, 16, begin},
+    {FB_COMMAND_LEARN_SAMPLE, 8, 8, sample},
+    {FB_COMMAND_LEARN_END, 8, 8, end_pass},
+    {FB_COMMAND_LEARN_READ, 12, 12, read_learned},
+    {FB_COMMAND_LEARN_SAVE, 0, 0, save},
+    {FB_COMMAND_LEARN_FORGET, 0, 0, forget},
+    {0, 0, 0, NULL},
 };

@@ -142,8 +142,6 @@ static fb_reply plan(fb_app *app) {
     return FB_REPLY_OK;
 }
 
-enum { READ_LAYER = 0x17 };
-
 /* The net stands still after a layer: tell its CRC and size, then give pieces of it until another request comes. */
 static void after_stop(void *context, unsigned op, unsigned tensor, const int8_t *values, uint32_t size) {
     run *r = context;
@@ -156,7 +154,7 @@ static void after_stop(void *context, unsigned op, unsigned tensor, const int8_t
     fb_app_reply(app, FB_REPLY_OK);
     for (;;) {
         if (!fb_app_receive(app)) continue;
-        if (app->frame[2] != READ_LAYER || app->size != 8) break;
+        if (app->frame[2] != FB_COMMAND_READ_LAYER || app->size != 8) break;
         fb_app_reply(app, send_piece(app, values, size));
     }
     app->waiting = true;
@@ -175,12 +173,12 @@ static fb_reply stop(fb_app *app) {
 static fb_reply read_layer(fb_app *app) { return fb_refuse(app, FB_REPLY_STATE, FB_MISSING_STOP); }
 
 const fb_command fb_model_commands[] = {
-    {0x10, 4, FB_PAYLOAD_MAX, load},
-    {0x11, 0, 0, infer},
-    {0x12, 8, 8, read_output},
-    {0x14, 4, 4, layers},
-    {0x15, 4, 4, plan},
-    {0x16, 4, 4, stop},
-    {READ_LAYER, 8, 8, read_layer},
+    {FB_COMMAND_LOAD, 4, FB_PAYLOAD_MAX, load},
+    {FB_COMMAND_INFER, 0, 0, infer},
+    {FB_COMMAND_READ_OUTPUT, 8, 8, read_output},
+    {FB_COMMAND_LAYERS, 4, 4, layers},
+    {FB_COMMAND_PLAN, 4, 4, plan},
+    {FB_COMMAND_STOP, 4, 4, stop},
+    {FB_COMMAND_READ_LAYER, 8, 8, read_layer},
     {0, 0, 0, NULL},
 };

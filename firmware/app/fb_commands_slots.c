@@ -76,7 +76,11 @@ static fb_reply read_image(fb_app *app) {
 }
 
 const fb_command fb_slot_commands[] = {
-    {0x20, 1, 1, look},   {0x21, 12, 12, begin}, {0x22, 4, FB_PAYLOAD_MAX, piece},
-    {0x23, 0, 0, finish}, {0x24, 1, 1, choose},  {0x25, 12, 12, read_image},
+    {FB_COMMAND_LOOK, 1, 1, look},
+    {FB_COMMAND_BEGIN, 12, 12, begin},
+    {FB_COMMAND_PIECE, 4, FB_PAYLOAD_MAX, piece},
+    {FB_COMMAND_FINISH, 0, 0, finish},
+    {FB_COMMAND_SELECT, 1, 1, choose},
+    {FB_COMMAND_READ_IMAGE, 12, 12, read_image},
     {0, 0, 0, NULL},
 };

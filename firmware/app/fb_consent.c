@@ -2,14 +2,14 @@
 
 static bool always_permitted(unsigned command) {
     switch (command) {
-    case 0x01: /* IDENTIFY */
-    case 0x02: /* COUNTERS */
-    case 0x03: /* ECHO */
-    case 0x05: /* UNLOCK */
-    case 0x10: /* LOAD */
-    case 0x11: /* INFER */
-    case 0x12: /* READ_OUTPUT */
-    case 0x20: /* LOOK */ return true;
+    case FB_COMMAND_IDENTIFY:
+    case FB_COMMAND_COUNTERS:
+    case FB_COMMAND_ECHO:
+    case FB_COMMAND_UNLOCK:
+    case FB_COMMAND_LOAD:
+    case FB_COMMAND_INFER:
+    case FB_COMMAND_READ_OUTPUT:
+    case FB_COMMAND_LOOK: return true;
     default: return false;
     }
 }
@@ -49,4 +49,4 @@ static fb_reply unlock(fb_app *app) {
     return app->unlocked ? FB_REPLY_OK : fb_refuse_locked(app);
 }
 
-const fb_command fb_consent_commands[] = {{0x05, 0, FB_KEY_MOST, unlock}, {0, 0, 0, NULL}};
+const fb_command fb_consent_commands[] = {{FB_COMMAND_UNLOCK, 0, FB_KEY_MOST, unlock}, {0, 0, 0, NULL}};

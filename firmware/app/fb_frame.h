@@ -20,6 +20,40 @@ enum {
     FB_FRAME_LEAST = FB_FRAME_HEAD + 4
 };
 
+/* What a host asks for: docs/protocol.md. 0x40 … 0x5F are for learning, 0x60 … 0x6F for what a board alone has. */
+typedef enum fb_command_number {
+    FB_COMMAND_IDENTIFY = 0x01,
+    FB_COMMAND_COUNTERS = 0x02,
+    FB_COMMAND_ECHO = 0x03,
+    FB_COMMAND_RESET = 0x04,
+    FB_COMMAND_UNLOCK = 0x05,
+    FB_COMMAND_LOAD = 0x10,
+    FB_COMMAND_INFER = 0x11,
+    FB_COMMAND_READ_OUTPUT = 0x12,
+    FB_COMMAND_LAYERS = 0x14,
+    FB_COMMAND_PLAN = 0x15,
+    FB_COMMAND_STOP = 0x16,
+    FB_COMMAND_READ_LAYER = 0x17,
+    FB_COMMAND_LOOK = 0x20,
+    FB_COMMAND_BEGIN = 0x21,
+    FB_COMMAND_PIECE = 0x22,
+    FB_COMMAND_FINISH = 0x23,
+    FB_COMMAND_SELECT = 0x24,
+    FB_COMMAND_READ_IMAGE = 0x25,
+    FB_COMMAND_LEARN_OPEN = 0x40,
+    FB_COMMAND_LEARN_BEGIN = 0x41,
+    FB_COMMAND_LEARN_SAMPLE = 0x42,
+    FB_COMMAND_LEARN_END = 0x43,
+    FB_COMMAND_LEARN_READ = 0x44,
+    FB_COMMAND_LEARN_SAVE = 0x45,
+    FB_COMMAND_LEARN_FORGET = 0x46
+} fb_command_number;
+
+enum {
+    FB_IS_REPLY = 0x80, /* added to the command's number in a reply */
+    FB_EVENT = 0xFF     /* of a frame nobody asked for: text, with id 0 */
+};
+
 /* Status of a reply. An error comes with a u32 in the payload that says more. */
 typedef enum fb_reply {
     FB_REPLY_OK = 0,

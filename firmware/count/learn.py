@@ -27,11 +27,11 @@ import read_profile
 import report_sizes
 from counting import CORES, Core, CountError, Region
 
-from flipbit.runtime.commands.finetune import METHODS, buffer_start
 from flipbit.runtime.core.learner import Learner, LearnerConfig
 from flipbit.runtime.exits import CommandParser, guarded
 from flipbit.runtime.image.reader import read_image
 from flipbit.runtime.simulate.workload import Workload
+from flipbit.runtime.tune.methods import METHODS, buffer_start
 
 ROOT = counting.FIRMWARE.parent
 STORE = ROOT / "runtime" / "board" / "devices" / "counts.json"

@@ -159,6 +159,24 @@ static void run_all(const task *t, size_t first, size_t between) {
     free_run(&forged);
 }
 
+/* Bytes that are read as a configuration are written as the same bytes. */
+static void unpack_any(const uint8_t *packed) {
+    uint8_t again[FB_TRAIN_CONFIG_SIZE];
+    fb_train_config config;
+    if (fb_train_config_unpack(&config, packed) != FB_OK) return;
+    fb_train_config_pack(&config, again);
+    REQUIRE(memcmp(again, packed, sizeof again) == 0);
+}
+
+/* A configuration that training accepts is read again from its bytes. */
+static void pack_and_unpack(const fb_train_config *config, bool accepted) {
+    uint8_t packed[FB_TRAIN_CONFIG_SIZE];
+    fb_train_config again;
+    fb_train_config_pack(config, packed);
+    unpack_any(packed);
+    if (accepted) REQUIRE(fb_train_config_unpack(&again, packed) == FB_OK);
+}
+
 /* What the script says of training this model. */
 static task read_script(const fb_model *model, const uint8_t *script) {
     task t;
@@ -216,6 +234,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         least = fb_train_arena_size(&model, &t.config, false);
         fast = fb_train_arena_size(&model, &t.config, true);
         t.most_passes = passes_at_most(&model);
+        unpack_any(t.script);
+        pack_and_unpack(&t.config, t.state_size != 0);
         if (t.state_size == 0) {
             uint64_t memory[16] = {0};
             REQUIRE(fb_train_open(&(fb_train){0}, image, size, memory, sizeof memory, memory, sizeof memory,

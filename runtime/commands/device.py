@@ -17,6 +17,7 @@ import numpy as np
 
 from flipbit.runtime.board.plan import BoardPlan, board_plan
 from flipbit.runtime.board.profile import Profile, build, elf_path, load_profile
+from flipbit.runtime.commands.device_text import identity_facts, identity_text, timing_text
 from flipbit.runtime.core.model import Model
 from flipbit.runtime.data.load import load_data
 from flipbit.runtime.data.pictures import add_resize_option
@@ -26,7 +27,7 @@ from flipbit.runtime.files import write_atomically
 from flipbit.runtime.link.device import BUILT_IN, Device, Inference, LayerReport, open_device, slot_name
 from flipbit.runtime.link.line import open_line
 from flipbit.runtime.link.memory import BoardMemory
-from flipbit.runtime.link.protocol import LOCK_BUILT, LOCK_KEY, Identity
+from flipbit.runtime.link.protocol import Identity
 from flipbit.runtime.shown import say, shown
 from flipbit.runtime.text_table import text_table
 
@@ -180,45 +181,6 @@ def _progress(what: str) -> Callable[[int, int], None] | None:
     return show
 
 
-def identity_facts(info: Identity) -> dict[str, Any]:
-    """For scripts."""
-    return {**asdict(info), "slot": slot_name(info.slot), "model_crc": f"{info.model_crc:08x}"}
-
-
-def identity_text(info: Identity) -> str:
-    """For people."""
-    ticks = f"counter at {info.tick_hz / 1e6:g} MHz" if info.tick_hz else "no counter"
-    lines = [
-        f"board    {shown(info.board)}: {shown(info.chip)}, {shown(info.core)} at {info.clock_hz / 1e6:g} MHz, {ticks}",
-        f"firmware flipbit {shown(info.version)}, protocol {info.protocol}",
-        f"flash    {info.flash:,} bytes; {info.slots} slots for images, {info.slot_room:,} bytes each"
-        + (" (in RAM: lost without power)" if info.store_is_ram and info.slots else ""),
-        f"RAM      {info.ram:,} bytes, {info.ram_free:,} of them for the net",
-    ]
-    if info.layers:
-        used = info.input_size + info.output_size
-        lines += [
-            f"model    CRC {info.model_crc:08x}, {info.model_size:,} bytes, {info.layers} layers, "
-            f"from slot {slot_name(info.slot)}",
-            f"         {info.input_size:,} bytes in, {info.output_size:,} out; arena {info.ram_free - used:,} bytes, "
-            f"the least is {info.arena_least:,}, fastest with {info.arena_size:,}",
-        ]
-    else:
-        lines.append("model    none: upload one, or flash one with the firmware")
-    if info.lock & LOCK_BUILT:
-        how = "its key (--key FILE)" if info.lock & LOCK_KEY else "its button or jumper"
-        lines.append(
-            f"lock     locked: answers info and infer only; all else needs {how}"
-            if info.locked
-            else "lock     open for now: somebody has consented"
-        )
-    if info.refused:
-        from flipbit.runtime.core.library import status_name
-
-        lines.append(f"warning  the selected image could not be used: {status_name(info.refused)}")
-    return "\n".join(lines)
-
-
 def _info(given: argparse.Namespace) -> int:
     with _open(given) as device:
         info, slots, counters = device.info(), device.slots(), device.counters()
@@ -272,7 +234,7 @@ def _infer(given: argparse.Namespace) -> int:
     if results and all(y is not None for y in expected):
         right = sum(r.index == y for r, y in zip(results, expected))
         print(f"{right:,} of {len(results):,} right, {100 * right / len(results):.2f} %")
-    print(_timing(results, _modelled(given, info, model), _is_emulated(given)))
+    print(timing_text(results, _modelled(given, info, model), _is_emulated(given)))
     return 0
 
 
@@ -302,25 +264,6 @@ def _seconds(given: argparse.Namespace, run: Inference, modelled: BoardPlan | No
     return {"seconds": None, "emulator_seconds": run.seconds, "modelled_seconds": modelled and modelled.seconds}
 
 
-def _timing(results: list[Inference], modelled: BoardPlan | None = None, emulated: bool | None = None) -> str:
-    if not results:
-        return "no inputs"
-    on_host = f"{1e3 * float(np.median([r.round_trip for r in results])):.2f} ms with the line"
-    seconds = [r.seconds for r in results if r.seconds is not None]
-    if modelled is not None or emulated:
-        spent = f"{1e3 * float(np.median(seconds)):.3f} ms, " if seconds else ""
-        text = f"a run took the emulator {spent}{on_host}: not the time of a real board"
-        if modelled is not None and modelled.seconds is not None and modelled.instructions is not None:
-            text += (
-                f"\na real {modelled.board} takes about {1e3 * modelled.seconds:,.1f} ms: modelled, "
-                f"{modelled.instructions:,} instructions ({modelled.source})"
-            )
-        return text
-    if not seconds:
-        return f"a run took {on_host}; the board has no counter that runs"
-    return f"a run took {1e3 * float(np.median(seconds)):.3f} ms by the board's counter, {on_host}"
-
-
 def _bench(given: argparse.Namespace) -> int:
     if given.repeats < 1:
         raise ArgumentError(f"--repeats {given.repeats}: at least 1")
@@ -341,7 +284,7 @@ def _bench(given: argparse.Namespace) -> int:
         return (layer.name, layer.kernel, layer.size, layer.live, layer.scratch, layer.ticks or None, share)
 
     print(text_table(("layer", "kernel", ">output", ">live", ">scratch", ">ticks", ">share"), map(row, layers)))
-    spent = _timing(runs, _modelled(given, info, model), _is_emulated(given))
+    spent = timing_text(runs, _modelled(given, info, model), _is_emulated(given))
     print(f"{info.board}, {info.core} at {info.clock_hz / 1e6:g} MHz: {spent}")
     return 0
 

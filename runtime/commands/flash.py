@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from flipbit.runtime.board.profile import Built, Profile, board_names, build, elf_path, load_profile, make_command
-from flipbit.runtime.commands.device import identity_facts, identity_text
+from flipbit.runtime.commands.device_text import identity_facts, identity_text
 from flipbit.runtime.errors import ArgumentError
 from flipbit.runtime.files import write_atomically
 from flipbit.runtime.image.reader import read_image
 from flipbit.runtime.link.device import Device
 from flipbit.runtime.link.emulator import Emulator, gdb_command
-from flipbit.runtime.link.flash import Target, flash, flash_command
+from flipbit.runtime.link.flash import FlashTarget, flash, flash_command
 from flipbit.runtime.link.memory import BoardMemory
 from flipbit.runtime.text_table import text_table
 
@@ -119,7 +119,7 @@ def _keep(given: argparse.Namespace, profile: Profile, built: Built, wanted: dic
         print(f"wrote {path}: {path.stat().st_size:,} bytes")
     first = next(iter(wanted.values()))
     if profile.flash:
-        by_hand = flash_command(profile, first, Target(given.port))
+        by_hand = flash_command(profile, first, FlashTarget(given.port))
         if all(Path(word).exists() for word in by_hand if word.startswith(str(first.with_suffix("")))):
             print(f"flash it with: {shlex.join(by_hand)}")
     return 0
@@ -163,7 +163,7 @@ def _dry_run(given: argparse.Namespace, profile: Profile, emulated: bool) -> int
         commands.append([*machine, "-S", "-gdb", "unix:GDB", "-serial", "unix:UART", "-display", "none"])
         commands.append(gdb_command("GDB", elf))
     else:
-        commands.append(flash_command(profile, elf, Target(given.port)))
+        commands.append(flash_command(profile, elf, FlashTarget(given.port)))
     if given.json:
         print(json.dumps({"board": profile.name, "commands": commands}, indent=1))
     else:
@@ -199,7 +199,7 @@ def _emulated(given: argparse.Namespace, profile: Profile, elf: Path) -> int:
     return 0
 
 
-def _done(given: argparse.Namespace, profile: Profile, target: Target) -> int:
+def _done(given: argparse.Namespace, profile: Profile, target: FlashTarget) -> int:
     if given.json:
         print(json.dumps({"board": profile.name, "flashed": True, "port": target.port}))
     else:

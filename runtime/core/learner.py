@@ -10,48 +10,26 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from ctypes import POINTER, c_bool, c_int32, c_size_t, c_uint8, c_uint16, c_uint32, c_void_p
+from ctypes import POINTER, c_bool, c_char_p, c_int32, c_size_t, c_uint8, c_uint16, c_uint32, c_void_p
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from flipbit.runtime.core.fixed_width import u16, u32, within
-from flipbit.runtime.core.library import CModel, library, status_name
+from flipbit.runtime.core.fixed_width import within
+from flipbit.runtime.core.learner_config import LearnerConfig
+from flipbit.runtime.core.library import CModel, check, library, status_name
 from flipbit.runtime.errors import ArgumentError, StateError, error_of
 from flipbit.runtime.image.reader import read_image
 
 Array = np.ndarray
-ALL_OPS = 0xFFFF
 RATE_ONE = 1 << 20
-BUFFER_BITS_MAX = 8
-
-
-@dataclass(frozen=True)
-class LearnerConfig:
-    """What is trained, and with how much memory: ``fb_train_config`` of firmware/core/include/fb_train.h."""
-
-    seed: int = 1
-    buffer_bits: int = 0
-    start: int = 0
-    bits: bool = True
-    bias: bool = False
-    first_op: int = 0
-    last_op: int = ALL_OPS
-
-    def __post_init__(self) -> None:
-        u32("seed", self.seed)
-        within("buffer_bits", self.buffer_bits, 0, BUFFER_BITS_MAX)
-        within("start", self.start, 0, (1 << self.buffer_bits) - 1)
-        u16("first_op", self.first_op)
-        u16("last_op", self.last_op)
 
 
 class _CConfig(ctypes.Structure):
-    _fields_ = (
-        ("seed", c_uint32), ("buffer_bits", c_uint8), ("start", c_uint8), ("bits", c_bool), ("bias", c_bool),
-        ("first_op", c_uint16), ("last_op", c_uint16),
-    )  # fmt: skip
+    """fb_train_config. Filled and read by C alone, from and to the bytes of :meth:`LearnerConfig.pack`."""
+
+    _fields_ = (("opaque", c_uint32 * 4),)
 
 
 class _CPass(ctypes.Structure):
@@ -85,6 +63,7 @@ def _core() -> ctypes.CDLL:
         core.fb_train_state_size.restype, core.fb_train_state_size.argtypes = c_size_t, sizes
         core.fb_train_arena_size.restype, core.fb_train_arena_size.argtypes = c_size_t, [*sizes, c_bool]
         core.fb_train_check.argtypes = sizes
+        core.fb_train_config_unpack.argtypes = [POINTER(_CConfig), c_char_p]
         core.fb_train_open.argtypes = [
             POINTER(_CTrain), c_void_p, c_size_t, c_void_p, c_size_t, c_void_p, c_size_t, POINTER(_CConfig),
         ]  # fmt: skip
@@ -120,9 +99,8 @@ class Learner:
         self._image.view(np.uint8)[: len(data)] = np.frombuffer(data, np.uint8)
         self._size = len(data)
         self.config = config
-        chosen = _CConfig(
-            config.seed, config.buffer_bits, config.start, config.bits, config.bias, config.first_op, config.last_op
-        )
+        chosen = _CConfig()
+        check(self._core.fb_train_config_unpack(ctypes.byref(chosen), config.pack()), f"the C core refuses {config}")
         model = CModel()
         self.arena_least = 0
         self._check(self._core.fb_model_open(ctypes.byref(model), self._image.ctypes.data, self._size), "the image")
@@ -230,3 +208,6 @@ class Learner:
             name = status_name(status)
             more = f": it needs at least {self.arena_least:,} bytes of arena" if name == "FB_ERR_ARENA" else ""
             raise error_of(name, f"{what} was refused{more}")
+
+
+__all__ = ["RATE_ONE", "Learner", "LearnerConfig", "Step"]

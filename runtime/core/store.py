@@ -7,7 +7,7 @@
 >>> store.save(b"better weights", CHECKPOINT, owner=0x1234)
 Traceback (most recent call last):
 ...
-flipbit.runtime.core.store.PowerLoss: power failed while saving 14 bytes
+flipbit.runtime.core.store.FlashLostPower: power failed while saving 14 bytes
 >>> flash.power_on()
 >>> Store(flash).read()
 b'weights'
@@ -30,9 +30,10 @@ from flipbit.runtime.errors import ArgumentError, CoreError
 
 IMAGE = 1  # a .fbit image, whole; its owner is its own CRC
 CHECKPOINT = 2  # state of learning; its owner is the CRC of the image it started from
+DEVICE = 3  # all that a device keeps; its owner is that of the checkpoint in it
 
 
-class PowerLoss(Exception):
+class FlashLostPower(Exception):
     """The simulated power failed: what was in RAM is gone, flash works again after ``power_on``."""
 
 
@@ -240,7 +241,7 @@ class Store:
 
     Opening finds the record committed last (``current``, None if there is none). Errors are those of
     :mod:`flipbit.runtime.errors`: FullError, FlashError, EmptyError, OwnerError, OrderError; when the flash's power
-    fails, :class:`PowerLoss`: then ``flash.power_on()`` and make a new Store.
+    fails, :class:`FlashLostPower`: then ``flash.power_on()`` and make a new Store.
     """
 
     def __init__(self, flash: SimulatedFlash):
@@ -250,7 +251,7 @@ class Store:
 
     def _check(self, status: int, doing: str) -> None:
         if self.flash.off:
-            raise PowerLoss(f"power failed while {doing}")
+            raise FlashLostPower(f"power failed while {doing}")
         check(status, f"{doing} failed")
 
     @property

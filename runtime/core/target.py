@@ -9,9 +9,9 @@ A host streams samples and the target learns from them, a pass at a time::
             target.sample(x, label)
         more = target.end_pass()
 
-Any of these calls may raise :class:`PowerLost`: the target has started anew from what it had saved. ``target.steps``
-says how many steps that are; the host begins the step after them again (``begin``), and the target takes as many passes
-as are left of it.
+Any of these calls may raise :class:`TargetLostPower`: the target has started anew from what it had saved.
+``target.steps`` says how many steps that are; the host begins the step after them again (``begin``), and the target
+takes as many passes as are left of it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Protocol
 import numpy as np
 
 
-class PowerLost(Exception):
+class TargetLostPower(Exception):
     """The target lost power and has started anew from what it had saved."""
 
 
@@ -100,7 +100,7 @@ def run_steps(
                 more = target.end_pass()
                 if after_pass:
                     after_pass()
-        except PowerLost:
+        except TargetLostPower:
             continue
         told = [(found, label) for found, label in zip(results, labels) if found is not None]
         right = np.mean([found[0] == label for found, label in told]) if told else float("nan")

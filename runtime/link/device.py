@@ -17,18 +17,17 @@ from __future__ import annotations
 import struct
 import time
 import zlib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flipbit.runtime.core import library as core
 from flipbit.runtime.core.fixed_width import u8, u32
 from flipbit.runtime.core.model import Model
 from flipbit.runtime.errors import ArgumentError, FlipbitError
 from flipbit.runtime.image.inputs import dequantize, to_planes
+from flipbit.runtime.link.connection import Connection
 from flipbit.runtime.link.line import Line, LineError, open_line
 from flipbit.runtime.link.protocol import (
     BUILT_IN,
@@ -40,242 +39,29 @@ from flipbit.runtime.link.protocol import (
     RESULT,
     SLOT,
     Command,
-    Frame,
     Identity,
-    Reader,
     Status,
-    encode,
-    parse_identity,
 )
+from flipbit.runtime.link.refusals import DeviceError, NoAnswerError, RefusedError, RestartedError, command_name
+from flipbit.runtime.link.reports import Inference, LayerReport, Slot, slot_name
+from flipbit.runtime.link.verify import Difference, first_difference
 
 if TYPE_CHECKING:
     from flipbit.runtime.link.memory import BoardMemory
 
-QUIET = 0.05  # seconds without a byte after which a line is at rest
 Progress = Callable[[int, int], None]
 
 
-class DeviceError(FlipbitError):
-    """A device does not do what it is asked."""
+class Device(Connection):
+    """A device that runs a net."""
 
-    status = "FB_ERR_DEVICE"
-
-    def __str__(self) -> str:
-        return self.message
-
-
-class NoAnswerError(DeviceError):
-    """Nothing comes back."""
-
-
-class RestartedError(DeviceError):
-    """The device started anew in the middle of a request."""
-
-
-class RefusedError(DeviceError):
-    """The device answered with an error; ``code`` and ``detail`` are what it sent."""
-
-    def __init__(self, command: int, code: int, detail: int):
-        super().__init__(_refusal(command, code, detail))
-        self.code = code
-        self.detail = detail
-
-
-@dataclass(frozen=True)
-class Inference:
-    """What a device made of an input."""
-
-    index: int  # of the class
-    label: str  # its name, or its number where it has none
-    values: np.ndarray  # int8
-    scores: np.ndarray  # the real numbers they stand for
-    ticks: int  # of the board's counter; 0 where it has none
-    seconds: float | None  # on the device, by its counter
-    round_trip: float  # seconds until the answer was here, without loading the input
-
-
-@dataclass(frozen=True)
-class LayerReport:
-    """A layer on the device."""
-
-    index: int
-    name: str
-    kernel: str  # the C function that computed it there
-    size: int  # bytes of its output
-    crc: int  # of its output
-    ticks: int
-    live: int  # bytes of activations in the arena while it runs
-    scratch: int  # bytes of tables and sums besides
-
-
-@dataclass(frozen=True)
-class Difference:
-    """The first layer whose output is not the host's."""
-
-    input: int  # number of the input
-    layer: int
-    name: str
-    count: int  # values that differ
-    total: int
-    place: tuple[int, ...]  # of the first: channel, row, column
-    device: int
-    host: int
-
-    def __str__(self) -> str:
-        return (
-            f"input {self.input}: layer {self.layer} ({self.name}) differs in {self.count:,} of {self.total:,} values, "
-            f"first at {self.place}: {self.device} on the device, {self.host} on the host"
-        )
-
-
-@dataclass(frozen=True)
-class Slot:
-    """A place for an image."""
-
-    number: int
-    size: int  # bytes of its image; 0: empty
-    crc: int
-    in_use: bool
-
-    @property
-    def name(self) -> str:
-        return slot_name(self.number)
-
-
-def slot_name(number: int) -> str:
-    """``0``, ``1``, ``built-in`` or ``none``."""
-    return {BUILT_IN: "built-in", NO_SLOT: "none"}.get(number, str(number))
-
-
-class Device:
-    """A device at the end of a line.
-
-    ``timeout`` is how many seconds an answer may take, ``slow_timeout`` one for which the net runs or flash is erased.
-    """
-
-    def __init__(
-        self,
-        line: Line,
-        timeout: float = 2.0,
-        slow_timeout: float = 120.0,
-        retries: int = 4,
-        on_event: Callable[[str], None] | None = None,
-        on_close: Callable[[], None] | None = None,
-    ):
-        self.line = line
-        self.timeout = timeout
-        self.slow_timeout = slow_timeout
-        self.retries = retries
-        self.retried = 0  # requests sent again so far
-        self._on_event = on_event
-        self._on_close = on_close
-        self._reader = Reader()
-        self._frames: list[Frame] = []
-        self._id = 0
-        self._model: Model | None = None
+    _model: Model | None = None
 
     def __enter__(self) -> Device:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def close(self) -> None:
-        self.line.close()
-        if self._on_close:
-            self._on_close()
-
-    # ---- requests ----
-
-    def request(
-        self, command: int, payload: bytes = b"", timeout: float | None = None, expect_restart: bool = False
-    ) -> bytes:
-        """Send a request and return the payload of its answer; RefusedError if that is an error."""
-        self._id = self._id % 0xFFFF + 1
-        data = b"\0" + encode(Frame(self._id, command, 0, payload))  # the 0 ends what noise there was before
-        wait = self.timeout if timeout is None else timeout
-        for attempt in range(self.retries + 1):
-            self.retried += attempt > 0
-            self.line.write(data)
-            reply = self._await(self._id, command, time.monotonic() + wait, expect_restart)
-            if reply is None:
-                continue
-            if reply.status != Status.OK:
-                raise RefusedError(command, reply.status, reply.detail)
-            return reply.payload
-        raise NoAnswerError(
-            f"{self.line.name}: no answer to {_name(command)} after {self.retries + 1} tries of {wait:g} s "
-            f"({self._reader.bad} damaged frames came); does the board run the flipbit firmware (flipbit flash), "
-            "and is this its port, with the right baud rate?"
-        )
-
-    def _await(self, number: int, command: int, deadline: float, expect_restart: bool) -> Frame | None:
-        """The reply to a request; None if it must be sent again."""
-        while (frame := self._next(deadline)) is not None:
-            if frame.is_event:
-                self._tell(frame)
-                if frame.text.startswith("ready") and not expect_restart:
-                    raise RestartedError(
-                        f"{self.line.name}: the device restarted during {_name(command)} (a fault, a loss of power, or "
-                        "its reset button); what was loaded is gone, start over"
-                    )
-            elif frame.id == number and frame.command == command | 0x80:
-                return frame
-            elif frame.is_complaint:
-                # What it could not read may have been noise before our request, whose answer then still comes. To send
-                # again while it sends would cost bytes on boards that buffer only one.
-                deadline = min(deadline, time.monotonic() + QUIET)
-        return None
-
-    def _next(self, deadline: float) -> Frame | None:
-        while not self._frames:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                return None
-            bad = self._reader.bad
-            self._frames += self._reader.feed(self.line.read(left))
-            if self._reader.bad > bad:  # perhaps the answer, damaged: no use in waiting much longer
-                deadline = min(deadline, time.monotonic() + self.timeout)
-        return self._frames.pop(0)
-
-    def _tell(self, frame: Frame) -> None:
-        if self._on_event:
-            self._on_event(frame.text)
-
-    def hello(self, patience: float = 10.0) -> Identity:
-        """Wait for a device that may still be starting, and return who it is."""
-        deadline = time.monotonic() + patience
-        retries, self.retries = self.retries, 0
-        try:
-            while True:
-                try:
-                    self.request(Command.ECHO, b"hello", min(0.5, self.timeout), expect_restart=True)
-                    break
-                except NoAnswerError:
-                    if time.monotonic() > deadline:
-                        raise
-        finally:
-            self.retries = retries
-        return self.info()
-
-    # ---- what it is ----
-
-    def info(self) -> Identity:
-        """Board, core, model and memory."""
-        payload = self.request(Command.IDENTIFY, timeout=max(self.timeout, 5.0))
-        try:
-            return parse_identity(payload)
-        except ValueError as error:
-            raise DeviceError(f"{self.line.name}: {error}; install the flipbit it was flashed with") from None
-
-    def counters(self) -> dict[str, int]:
-        """Frames received: good ones, and noise."""
-        good, bad, ticks = struct.unpack("<3I", self.request(Command.COUNTERS))
-        return {"good": good, "bad": bad, "ticks": ticks}
-
-    def echo(self, data: bytes) -> bytes:
-        """The same bytes, from the device."""
-        return self.request(Command.ECHO, data)
 
     def reset(self) -> Identity:
         """Start the device anew."""
@@ -409,29 +195,12 @@ class Device:
         net = self.use(model) if model is not None else self._model or self.model
         planes, _ = to_planes(inputs, net.image.tensors[net.image.input], net.pixels)
         for number, x in enumerate(planes):
-            self.load(x)
-            expected = _layer_outputs(net, x)
-            for report in self.layers(plans=False):
-                if report.crc != zlib.crc32(expected[report.index].tobytes()):
-                    return self._difference(number, net, report.index, expected[report.index])
+            difference = first_difference(self, net, number, x)
+            if difference is not None:
+                return difference
             if progress:
                 progress(number + 1, len(planes))
         return None
-
-    def _difference(self, number: int, model: Model, index: int, expected: np.ndarray) -> Difference:
-        found = self.read_layer(index)
-        layer = model.layers[index]
-        wrong = np.flatnonzero(found != expected)
-        if not len(wrong):
-            raise DeviceError(
-                f"input {number}: layer {index} ({layer.name}) differed, and was equal when it was run again: the "
-                "device does not give the same result twice"
-            )
-        shape = model.image.tensors[layer.output].shape
-        place = tuple(int(i) for i in np.unravel_index(wrong[0], shape))
-        return Difference(
-            number, index, layer.name, len(wrong), found.size, place, int(found[wrong[0]]), int(expected[wrong[0]])
-        )
 
     def bench(self, repeats: int = 5) -> tuple[list[LayerReport], list[Inference]]:
         """Every layer once, and whole runs, for the input that is loaded; for zeros if none is."""
@@ -476,7 +245,7 @@ class Device:
     def _read(self, command: Command, head: bytes, at: int, size: int) -> bytes:
         data = self.request(command, head + struct.pack("<2I", at, min(PIECE_MAX, size - at)))
         if not data:
-            raise DeviceError(f"{_name(command)}: an empty answer at {at} of {size} bytes")
+            raise DeviceError(f"{command_name(command)}: an empty answer at {at} of {size} bytes")
         return data
 
     def upload(
@@ -509,86 +278,10 @@ class Device:
         self.request(Command.SELECT, bytes([u8("slot", slot)]), self.slow_timeout)
         return self.info()
 
-    # ---- watching ----
-
-    def monitor(self, seconds: float | None = None) -> Iterator[str]:
-        """What the device says unasked, a line at a time; other bytes on the line as text."""
-        deadline = time.monotonic() + (seconds if seconds is not None else 1e9)
-        while time.monotonic() < deadline:
-            frame = self._next(min(deadline, time.monotonic() + 0.2))
-            for noise in self._reader.noise:
-                yield f"? {noise.decode('ascii', 'backslashreplace')}"
-            self._reader.noise.clear()
-            if frame is not None:
-                yield frame.text if frame.is_event else f"{_name(frame.command)}: {frame.payload.hex(' ')}"
-
-
-def _layer_outputs(model: Model, planes: np.ndarray) -> list[np.ndarray]:
-    """The output of every layer on this machine, as it lies in memory, for an input as it lies in memory."""
-    found = model.tensors(planes.transpose(1, 2, 0) if planes.ndim == 3 else planes)
-    values = [found[layer.name] for layer in model.layers]
-    return [np.ascontiguousarray(v.transpose(2, 0, 1) if v.ndim == 3 else v).reshape(-1) for v in values]
-
 
 def _crc(model: Model) -> int:
     """As in the header of the image: tells models apart."""
     return int.from_bytes(model.image.data[12:16], "little")
-
-
-def _name(command: int) -> str:
-    try:
-        return Command(command & 0x7F).name
-    except ValueError:
-        return f"command {command:#04x}"
-
-
-_MISSING = {
-    1: "it has no model: upload one",
-    2: "the input is not loaded yet, or not whole",
-    3: "no upload has begun",
-    4: "the upload is not complete",
-    5: "the slot holds no image",
-    6: "the net does not stand still at a layer",
-    7: "the board has no storage",
-    8: "no net is learning: open learning first",
-    9: "no step of learning has begun",
-    10: "a step of learning is under way: end it first",
-    11: "what was learned is not saved: save it, or reset the board to drop it",
-}
-_STORE = {
-    1: "outside the storage",
-    2: "not aligned",
-    3: "the flash controller reported an error",
-    4: "it does not hold what was written: is the flash locked, or an emulator's that cannot be written?",
-}
-
-
-_CONSENT = {
-    1: "hold its button or set its jumper, then try again",
-    2: "present its key (--key FILE)",
-}
-
-
-def _refusal(command: int, code: int, detail: int) -> str:
-    reasons = {
-        Status.COMMAND: "the firmware does not know this command: flash a newer one",
-        Status.LENGTH: f"a payload of {detail} bytes is too short or too long",
-        Status.RANGE: f"an offset, index or length is too large: the limit is {detail:,}",
-        Status.ORDER: f"pieces must follow each other: expected offset {detail:,}",
-        Status.STATE: _MISSING.get(detail, f"not now ({detail})"),
-        Status.MODEL: f"the image is refused: {core.status_name(detail)}",
-        Status.STORE: f"storage: {_STORE.get(detail, detail)}",
-        Status.IN_USE: f"slot {detail} holds the model in use: select another first",
-        Status.FULL: f"no place left to note a selection, after {detail}: upload an image again",
-        Status.DIFFERS: f"a piece is not what came at its offset ({detail:,}) before",
-        Status.LOCKED: "the board is locked: " + _CONSENT.get(detail, "somebody must consent"),
-        Status.LEARN: f"learning or saving failed: {core.status_name(detail)}",
-    }
-    try:
-        reason = reasons[Status(code)]
-    except (ValueError, KeyError):
-        reason = f"status {code}, {detail}"
-    return f"{_name(command)}: {reason}"
 
 
 def open_device(
@@ -626,4 +319,18 @@ def open_device(
     return device
 
 
-__all__ = ["BUILT_IN", "Device", "DeviceError", "Difference", "Inference", "LineError", "Slot", "open_device"]
+__all__ = [
+    "BUILT_IN",
+    "Device",
+    "DeviceError",
+    "Difference",
+    "Inference",
+    "LayerReport",
+    "LineError",
+    "NoAnswerError",
+    "RefusedError",
+    "RestartedError",
+    "Slot",
+    "open_device",
+    "slot_name",
+]

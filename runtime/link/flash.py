@@ -41,14 +41,14 @@ class NoProbeError(BoardError):
 
 
 @dataclass(frozen=True)
-class Target:
+class FlashTarget:
     """What a board is reached through."""
 
     port: str | None = None
     volume: Path | None = None
 
 
-def flash_command(profile: Profile, elf: Path, target: Target) -> list[str]:
+def flash_command(profile: Profile, elf: Path, target: FlashTarget) -> list[str]:
     """The command that flashes ``elf`` (or a file beside it with another ending)."""
     places = {
         "port": target.port or "PORT",
@@ -81,11 +81,11 @@ def _tcl(path: str) -> str:
     return f"{{{path}}}"
 
 
-def find_target(profile: Profile, port: str | None = None) -> Target:
+def find_target(profile: Profile, port: str | None = None) -> FlashTarget:
     """Look for what the board is flashed through; NoProbeError says what was looked for."""
     tool = str(profile.flash.get("tool", ""))
     if tool == "uf2":
-        return Target(port, _find_volume(profile))
+        return FlashTarget(port, _find_volume(profile))
     if tool and not shutil.which(tool):
         raise NoProbeError(profile, tool, [f"the program {tool}: not installed ({INSTALL.get(tool, tool)})"])
     if "{port}" in " ".join(profile.flash.get("command", [])):
@@ -95,9 +95,9 @@ def find_target(profile: Profile, port: str | None = None) -> Target:
             raise NoProbeError(profile, "serial port", [f"{name}: not there" for name in looked])
         if len(ports) > 1:
             raise ArgumentError(f"several serial ports: {', '.join(ports)}; say which one with --port")
-        return Target(ports[0])
+        return FlashTarget(ports[0])
     _probe(profile)
-    return Target(port)
+    return FlashTarget(port)
 
 
 def _find_volume(profile: Profile) -> Path:
@@ -140,7 +140,7 @@ def usb_devices() -> list[str]:
     return [name for name in names if "Host Controller" not in name and "hub" not in name.lower()]
 
 
-def flash(profile: Profile, elf: Path, port: str | None = None, report: Report | None = None) -> Target:
+def flash(profile: Profile, elf: Path, port: str | None = None, report: Report | None = None) -> FlashTarget:
     """Flash a real board."""
     target = find_target(profile, port)
     command = flash_command(profile, elf, target)

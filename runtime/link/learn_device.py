@@ -31,10 +31,10 @@ import numpy as np
 from flipbit.runtime.core import library as core
 from flipbit.runtime.core.fixed_width import within
 from flipbit.runtime.core.learner import RATE_ONE, LearnerConfig
-from flipbit.runtime.core.target import PowerLost
+from flipbit.runtime.core.target import TargetLostPower
 from flipbit.runtime.errors import ArenaError, ArgumentError, FlipbitError, OwnerError, StateError, error_of
 from flipbit.runtime.link.device import Device, DeviceError, RefusedError, RestartedError
-from flipbit.runtime.link.protocol import LEARNING, LEARNING_CONFIG, PIECE_MAX, Command, Status
+from flipbit.runtime.link.protocol import LEARNING, LEARNING_FRESH, PIECE_MAX, Command, Status
 
 IMAGE, STATE = 0, 1
 NOT_OPEN, NO_STEP = 8, 9  # details of Status.STATE
@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Memory:
+class OpenedLearning:
     """What a board says about learning a net. Bytes of RAM."""
 
     status: int  # fb_status
@@ -192,11 +192,8 @@ class DeviceTarget:
 
     # ---- inside ----
 
-    def _open(self, fresh: bool) -> Memory:
-        c = self.config
-        payload = LEARNING_CONFIG.pack(
-            c.seed, c.buffer_bits, c.start, bool(c.bits), bool(c.bias), c.first_op, c.last_op, fresh
-        )
+    def _open(self, fresh: bool) -> OpenedLearning:
+        payload = self.config.pack() + LEARNING_FRESH.pack(fresh)
         try:
             reply = self.device.request(Command.LEARN_OPEN, payload, self.device.slow_timeout)
         except RefusedError as error:
@@ -207,13 +204,13 @@ class DeviceTarget:
                     f"(--target sim:{self._info.board})"
                 ) from None
             raise
-        memory = Memory(*LEARNING.unpack_from(reply))
+        memory = OpenedLearning(*LEARNING.unpack_from(reply))
         if memory.status:
             raise self._refusal(memory)
         self._steps, self._pass, self._index = memory.steps, 0, 0
         return memory
 
-    def _refusal(self, memory: Memory) -> FlipbitError:
+    def _refusal(self, memory: OpenedLearning) -> FlipbitError:
         board, name = self._info.board, core.status_name(memory.status)
         anew = "begin anew (fresh), which replaces it with the next save"
         if name == "FB_ERR_ARENA":
@@ -232,6 +229,8 @@ class DeviceTarget:
             return StateError(
                 f"the {board} has learned with other settings than {self.config}: give the same, or {anew}"
             )
+        if name == "FB_ERR_VERSION":
+            return StateError(f"the flash of the {board} holds a checkpoint of earlier firmware: {anew}")
         if name == "FB_ERR_ARGUMENT":
             return ArgumentError(f"this net cannot be trained with {self.config}: nothing in that range is trainable")
         if name == "FB_ERR_OVERFLOW":
@@ -258,7 +257,7 @@ class DeviceTarget:
                 raise
             why = f"{self.device.line.name}: the device restarted"
         self._reopen()
-        raise PowerLost(f"{why}; it went on from step {self._steps}")
+        raise TargetLostPower(f"{why}; it went on from step {self._steps}")
 
     def _reopen(self) -> None:
         for _ in range(RESTARTS):

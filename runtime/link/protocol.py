@@ -16,7 +16,7 @@ from enum import IntEnum
 
 from flipbit.runtime.core.fixed_width import u8, u16
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 HEAD = struct.Struct("<HBB")
 CRC = struct.Struct("<I")
 PAYLOAD_MAX = 244
@@ -211,7 +211,7 @@ LAYER = struct.Struct("<3I")
 RESULT = struct.Struct("<IQI")
 PLAN = struct.Struct("<2I")
 SLOT = struct.Struct("<3I")
-LEARNING_CONFIG = struct.Struct("<I4B2HB3x")
+LEARNING_FRESH = struct.Struct("<B3x")  # behind the configuration
 LEARNING = struct.Struct("<13I")
 
 

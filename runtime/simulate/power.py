@@ -50,8 +50,8 @@ FIGURES = {
 
 
 @dataclass(frozen=True)
-class Device:
-    """A board as the simulator sees it. Bytes, hertz; ``figures`` by section and name."""
+class BoardPower:
+    """What a board has and draws, as the simulator sees it. Bytes, hertz; ``figures`` by section and name."""
 
     name: str
     title: str
@@ -123,7 +123,7 @@ def device_names() -> list[str]:
     return sorted(path.stem for path in DEVICES.glob("*.toml"))
 
 
-def load_device(name: str) -> Device:
+def load_device(name: str) -> BoardPower:
     """The profile of a board."""
     path = DEVICES / f"{name}.toml"
     if name not in device_names():
@@ -137,7 +137,7 @@ def load_device(name: str) -> Device:
         }
         store = board["store"]
         none = store["kind"] == "none"
-        return Device(
+        return BoardPower(
             name=name,
             title=str(board["title"]),
             core=str(board["core"]),
@@ -205,7 +205,7 @@ def _counts() -> list[dict[str, Any]]:
         raise BoardError(f"{COUNTS}: instruction counts cannot be read ({error})") from None
 
 
-def learning_cost(device: Device, work: Workload, arena: int) -> LearningCost:
+def learning_cost(device: BoardPower, work: Workload, arena: int) -> LearningCost:
     """What a step costs on a device with ``arena`` bytes.
 
     A net and method that were counted cost what they were counted to, in the largest counted arena that is not larger
@@ -239,7 +239,7 @@ def _unlike(counted: str, method: str) -> tuple[bool, int]:
 
 
 def _cost(
-    device: Device, count: dict[str, Any], run: dict[str, Any], source: str, macs: float = 1.0, weights: float = 1.0
+    device: BoardPower, count: dict[str, Any], run: dict[str, Any], source: str, macs: float = 1.0, weights: float = 1.0
 ) -> LearningCost:
     """Of a counted run, scaled to a net of so many times the multiply-accumulates and weights."""
 

@@ -15,26 +15,27 @@ When to work and when to sleep:
 - a save begins only when there is energy for all of it.
 
 A brown-out takes the RAM with it. What is in flash stays: the real store (firmware/core/store/) on a simulated
-flash, whose every operation draws energy and may be the one in which power fails.
+flash, whose every operation draws energy and may be the one in which power fails. The record is a board's, byte for
+byte. Where the host computes a sweep in one pass, records saved within a sweep hold the state from before it, and the
+simulator remembers how many of its passes the device had done.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
+from flipbit.runtime.core.device_record import RECORD_HEAD, DeviceRecord
 from flipbit.runtime.core.learner import Learner, LearnerConfig
-from flipbit.runtime.core.store import CHECKPOINT, PowerLoss, SimulatedFlash, Store
-from flipbit.runtime.core.target import PowerLost
-from flipbit.runtime.errors import ArenaError, ArgumentError
-from flipbit.runtime.simulate.power import PROGRAM_RAM, Device, LearningCost, learning_cost
+from flipbit.runtime.core.store import DEVICE, FlashLostPower, SimulatedFlash, Store
+from flipbit.runtime.core.target import TargetLostPower
+from flipbit.runtime.errors import ArenaError, ArgumentError, StateError
+from flipbit.runtime.simulate.power import PROGRAM_RAM, BoardPower, LearningCost, learning_cost
 from flipbit.runtime.simulate.supply import Mains, Supply
 from flipbit.runtime.simulate.workload import Workload
 
-RECORD = struct.Struct("<4I")  # bytes of the image, bytes of the state; sweep of the step, passes of it that are done
 SCALE_SAMPLES = 16  # FB_CALIBRATION_SAMPLES: later samples of a run's first pass are not looked at
 SCALE, MEASURE, UPDATE = range(3)  # sweeps of a step; only a run's first step has all three
 
@@ -50,7 +51,7 @@ class Policy:
 
 
 @dataclass(frozen=True)
-class Memory:
+class LearningMemory:
     """Bytes of RAM a device needs to learn."""
 
     arena: int
@@ -100,13 +101,13 @@ class Event:
     text: str = ""
 
 
-def memory_of(device: Device, image: bytes, config: LearnerConfig, arena: int | None = None) -> Memory:
+def memory_of(device: BoardPower, image: bytes, config: LearnerConfig, arena: int | None = None) -> LearningMemory:
     """The RAM that learning takes; ``arena`` bytes, or all that is left. ArenaError where it does not fit."""
     learner = Learner(image, config)
     parts = (len(image), len(learner.state), learner.input_size, device.stack, PROGRAM_RAM)
     left = (device.ram - sum(parts)) & ~7
     chosen = min(left, learner.arena_fast) if arena is None else arena
-    memory = Memory(chosen, *parts, device.ram)
+    memory = LearningMemory(chosen, *parts, device.ram)
     what = (
         f"image {parts[0]:,} + state {parts[1]:,} + sample {parts[2]:,} + stack {parts[3]:,} + variables {parts[4]:,} "
         f"= {sum(parts):,} bytes beside the arena"
@@ -128,7 +129,7 @@ class SimulatedDevice:
 
     def __init__(
         self,
-        device: Device,
+        device: BoardPower,
         image: bytes,
         config: LearnerConfig,
         arena: int | None = None,
@@ -156,6 +157,7 @@ class SimulatedDevice:
         self._check_capacity()
         self._sweep, self._pass, self._seen = SCALE, 0, 0  # where the step is
         self._samples = 0  # of its batch
+        self._places: dict[int, tuple[int, int]] = {}  # by the number of the record before: where the step was
         self._since_save = 0.0  # joules
         self._boot()
 
@@ -217,22 +219,26 @@ class SimulatedDevice:
 
     @property
     def record(self) -> bytes:
-        """All that is needed to go on from the end of the last pass."""
-        image, state = self._learner.image, self._learner.state
-        return RECORD.pack(len(image), len(state), self._sweep, self._pass) + image + state
+        """What it keeps in flash of the end of the last pass."""
+        return DeviceRecord(self.config, self._learner.image, self._learner.state).pack()
 
-    def restore(self, record: bytes) -> None:
+    @property
+    def place(self) -> tuple[int, int]:
+        """Sweep of the step, and how many of its passes are done."""
+        return self._sweep, self._pass
+
+    def restore(self, record: bytes, place: tuple[int, int]) -> None:
         """Go on from a record, as if it had been in flash when the device started."""
-        image, state = self._unpack(record)
-        self._learner = Learner(image, self.config, self.memory.arena if self.every_pass else 0, state)
+        sweep, done = place
+        if sweep not in (SCALE, MEASURE, UPDATE) or not 0 <= done < len(self.cost.sweep):
+            raise StateError(f"a checkpoint after pass {done} of sweep {sweep}, of which there are none here")
+        self._learner = self._resumed(record)
+        self._sweep, self._pass = sweep, done
 
     @property
     def saved_image(self) -> bytes:
         """The image in flash; the one the device was delivered with if nothing was saved yet."""
-        if self._store.current is None:
-            return self._first
-        record = self._store.read()
-        return record[RECORD.size :][: RECORD.unpack_from(record)[0]]
+        return self._first if self._store.current is None else DeviceRecord.unpack(self._store.read()).image
 
     def save(self) -> None:
         """Save image and state in flash."""
@@ -247,10 +253,12 @@ class SimulatedDevice:
             self.meter.busy += seconds
             return self._power_fails() or not good
 
+        current = self._store.current
+        self._places[current.sequence if current else 0] = self.place
         self.flash.watch(operation)
         try:
-            self._store.save(record, CHECKPOINT, self._owner)
-        except PowerLoss:
+            self._store.save(record, DEVICE, self._owner)
+        except FlashLostPower:
             self.meter.saving += spent
             self._brown_out("while saving")
         finally:
@@ -297,17 +305,19 @@ class SimulatedDevice:
         self.flash.watch(None)
         self.flash.power_on()
         self._boot()
-        raise PowerLost(f"{self.device.title} lost power {when} and went on from step {self.steps}")
+        raise TargetLostPower(f"{self.device.title} lost power {when} and went on from step {self.steps}")
 
     def _boot(self) -> None:
         """Go on from what the flash holds; from the image the device was delivered with if that is nothing."""
         self._store = Store(self.flash)
-        image, state = self._first, None
         self._sweep, self._pass, self._seen, self._since_save = SCALE, 0, 0, 0.0
-        if self._store.current is not None:
-            self._store.check(CHECKPOINT, self._owner)
-            image, state = self._unpack(self._store.read())
-        self._learner = Learner(image, self.config, self.memory.arena if self.every_pass else 0, state)
+        current = self._store.current
+        if current is None:
+            self._learner = self._learn_from(self._first)
+        else:
+            self._store.check(DEVICE, self._owner)
+            before = max(number for number in self._places if number < current.sequence)
+            self.restore(self._store.read(), self._places[before])
         self._note("boot", f"step {self.steps}")
 
     # ---- inside ----
@@ -334,10 +344,14 @@ class SimulatedDevice:
         """Whether the host computes this pass: the last of a sweep stands for all."""
         return self.every_pass or self._last_of_sweep
 
-    def _unpack(self, record: bytes) -> tuple[bytes, bytes]:
-        """Image and state of a saved record; goes to its place in the step."""
-        image, state, self._sweep, self._pass = RECORD.unpack_from(record)
-        return record[RECORD.size :][:image], record[RECORD.size + image :][:state]
+    def _learn_from(self, image: bytes, state: bytes | None = None) -> Learner:
+        return Learner(image, self.config, self.memory.arena if self.every_pass else 0, state)
+
+    def _resumed(self, record: bytes) -> Learner:
+        kept = DeviceRecord.unpack(record)
+        if kept.config != self.config:
+            raise StateError(f"the checkpoint was saved with {kept.config}, not with {self.config}")
+        return self._learn_from(kept.image, kept.state)
 
     def _new_flash(self) -> SimulatedFlash:
         d = self.device
@@ -350,10 +364,10 @@ class SimulatedDevice:
             return 0.0
         flash, most = self._new_flash(), 0.0
         store = Store(flash)
-        record = bytes(RECORD.size + self.memory.image + self.memory.state)
+        record = bytes(RECORD_HEAD + self.memory.image + self.memory.state)
         for _ in range(3):
             before = flash.counts
-            store.save(record, CHECKPOINT, 0)
+            store.save(record, DEVICE, 0)
             after = flash.counts
             seconds = (after.erased - before.erased) * self.device.erase_seconds
             seconds += (after.programmed - before.programmed) * self.device.program_seconds

@@ -24,7 +24,7 @@ CAPACITOR_VOLTS = 5.0  # that a capacitor is charged to at most
 CONVERTER = 0.85  # share of the stored energy that arrives: estimate, of a switching converter
 
 
-class EmptyError(FlipbitError):
+class SupplyEmptyError(FlipbitError):
     """The supply is empty and nothing charges it."""
 
     status = "FB_ERR_SUPPLY"
@@ -121,12 +121,12 @@ class Battery(Mains):
 
     def wait_for(self, joules: float, drain: float) -> bool:
         if self.level < joules:
-            raise EmptyError(f"the {self.name} has {self.level:.3g} J left, {joules:.3g} are needed to go on")
+            raise SupplyEmptyError(f"the {self.name} has {self.level:.3g} J left, {joules:.3g} are needed to go on")
         return True
 
     def recover(self, joules: float) -> None:
         if self.level < joules:
-            raise EmptyError(f"the {self.name} is empty")
+            raise SupplyEmptyError(f"the {self.name} is empty")
 
 
 class Capacitor(Mains):
@@ -160,13 +160,13 @@ class Capacitor(Mains):
 
     def _until(self, joules: float, drain: float) -> bool:
         if joules > self.capacity:
-            raise EmptyError(f"the {self.name} holds {self.capacity:.3g} J, {joules:.3g} are needed at once")
+            raise SupplyEmptyError(f"the {self.name} holds {self.capacity:.3g} J, {joules:.3g} are needed at once")
         start, level = self.time, self.level
         while self.level < joules:
             if not self._run(drain, self.time + self.trace.length, joules):
                 return False
             if self.time - start >= 2 * self.trace.length and self.level <= level:
-                raise EmptyError(
+                raise SupplyEmptyError(
                     f"the {self.name} does not charge: {self.trace.mean * 1e6:.0f} uW come in on average, the sleeping "
                     f"device takes {drain * 1e6:.0f} uW"
                 )

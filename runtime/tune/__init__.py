@@ -1,1 +1,1 @@
-"""Learning from a stream of samples, on a simulated device or a board."""
+"""Tuning runs: a net that learns from labelled samples on a simulated or a real board, and what that gave and cost."""

@@ -16,11 +16,15 @@ import pytest
 from flipbit.runtime import Model
 from flipbit.runtime.board.profile import build, load_profile
 from flipbit.runtime.core.learner import Learner, LearnerConfig
-from flipbit.runtime.core.target import PowerLost
+from flipbit.runtime.core.library import status_name
+from flipbit.runtime.core.store import DEVICE, Store
+from flipbit.runtime.core.target import Target, TargetLostPower
 from flipbit.runtime.errors import ArenaError, ArgumentError, FlashError, OwnerError, StateError
 from flipbit.runtime.link.device import BUILT_IN, RefusedError, open_device
 from flipbit.runtime.link.learn_device import DeviceTarget
-from flipbit.runtime.link.protocol import Command, Status
+from flipbit.runtime.link.protocol import LEARNING, Command, Status
+from flipbit.runtime.simulate.power import load_device
+from flipbit.runtime.simulate.simulator import SimulatedDevice
 from tests.checkout import ROOT
 from tests.firmware.host_app import HostApp, build_app
 from tests.nets.small_nets import small_image
@@ -67,7 +71,7 @@ def samples(image: bytes, count: int) -> tuple[np.ndarray, np.ndarray]:
     return x, random.integers(0, int(np.prod(model.output_shape)), count)
 
 
-def step(target: DeviceTarget, x: np.ndarray, y: np.ndarray, rate: float) -> int:
+def step(target: Target, x: np.ndarray, y: np.ndarray, rate: float) -> int:
     """One step; how many passes it took."""
     target.begin(len(x), rate, rate)
     for passes in range(1, 10_000):
@@ -241,7 +245,7 @@ def test_a_restart_in_the_middle_of_a_step_is_told_and_the_end_is_the_same(app: 
     target.begin(3, 0.1, 0.1)
     target.sample(X[0], 0)
     app.device.request(Command.RESET)
-    with pytest.raises(PowerLost, match="went on from step 2"):
+    with pytest.raises(TargetLostPower, match="went on from step 2"):
         target.sample(X[1], 1)
     step(target, X, Y, 0.1)
     host.step(X, Y, 0.1, 0.1)
@@ -283,6 +287,41 @@ def test_other_settings_are_refused_and_nothing_is_lost(app: HostApp) -> None:
         DeviceTarget(app.device, LearnerConfig(bits=False, bias=False))
     assert (target.image, target.state) == learned
     assert DeviceTarget(app.device, BOTH).steps == 1
+
+
+def opened(app: HostApp, payload: bytes) -> str:
+    """The core's status in an answer to LEARN_OPEN."""
+    return status_name(LEARNING.unpack_from(app.device.request(Command.LEARN_OPEN, payload))[0])
+
+
+def test_a_configuration_of_a_later_or_an_earlier_version_is_refused(app: HostApp) -> None:
+    packed = BOTH.pack()
+    assert opened(app, packed[:4] + b"\1" + packed[5:] + bytes(4)) == "FB_ERR_ARGUMENT"  # a rule to come
+    assert opened(app, packed[:15] + b"\1" + bytes(4)) == "FB_ERR_ARGUMENT"
+    assert refused(app, Command.LEARN_OPEN, packed) == (Status.LENGTH, 16)  # as long as it was in version 1
+    assert refused(app, Command.LEARN_OPEN, packed + b"\2\0\0\0") == (Status.RANGE, 1)
+    assert not app.device.info().learns
+    assert opened(app, packed + bytes(4)) == "FB_OK"
+
+
+@pytest.mark.parametrize("every_pass", [False, True])
+def test_a_simulated_device_saves_the_record_of_a_board(app: HostApp, tmp_path: Path, every_pass: bool) -> None:
+    board = DeviceTarget(app.device, BOTH)
+    simulated = SimulatedDevice(load_device("nrf52840-dk"), tiny_image(), BOTH, every_pass=every_pass)
+    for rate in (0.3, 0.2):
+        step(board, X, Y, rate)
+        step(simulated, X, Y, rate)
+    simulated.save()
+    flash = (tmp_path / "flash").read_bytes()
+    on_board = flash[flash.rindex(b"FBDV") :][: len(simulated.record)]
+    store = Store(simulated.flash)
+    assert store.read() == simulated.record == on_board
+    assert store.current and store.current.kind == DEVICE
+    assert store.current.owner == DeviceTarget(app.device, BOTH).memory.owner != 0
+    assert len(on_board) == 24 + board.memory.record
+    other = SimulatedDevice(load_device("nrf52840-dk"), tiny_image(), BOTH)
+    other.restore(on_board, simulated.place)
+    assert (other.steps, other.image, other.state) == (2, board.image, board.state)
 
 
 def test_a_board_without_storage_learns_and_says_that_it_cannot_save(tmp_path: Path) -> None:

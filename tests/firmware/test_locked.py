@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from flipbit.runtime import Model
+from flipbit.runtime.core.learner import LearnerConfig
 from flipbit.runtime.link.device import BUILT_IN, Device, DeviceError, RefusedError, open_device
 from flipbit.runtime.link.protocol import Command, Status
 from tests.firmware.host_app import FIRMWARE, HostApp, build_app
@@ -90,7 +91,7 @@ def test_an_image_does_not_get_in_by_any_order_of_requests(with_key: HostApp, tm
         (Command.PIECE, bytes(4) + OTHER[:200]),
         (Command.FINISH, b""),
         (Command.SELECT, bytes([BUILT_IN])),
-        (Command.LEARN_OPEN, bytes([1, 0, 0, 0, 0, 0, 1, 1, 0, 0, 255, 255, 0, 0, 0, 0])),
+        (Command.LEARN_OPEN, LearnerConfig(bias=True).pack() + bytes(4)),
         (Command.LEARN_FORGET, b""),
     ):
         _refused_as_locked(device, command, payload, BY_KEY)

@@ -52,8 +52,12 @@ extern "C" {
 /* Nets with more tensors cannot be trained. */
 #define FB_TRAIN_TENSORS 256
 
+/* Rules by which bits are updated. Others are refused: FB_ERR_ARGUMENT. */
+enum { FB_RULE_STOCHASTIC = 0 /* the one above */ };
+
 typedef struct fb_train_config {
     uint32_t seed;       /* of the generator */
+    uint8_t rule;        /* FB_RULE_… */
     uint8_t buffer_bits; /* k, 0 … FB_BUFFER_BITS_MAX beside each trained bit */
     uint8_t start;       /* levels beyond the first at which buffers start, 0 … 2^k − 1: how sure the bits are */
     bool bits;           /* flip bits of binary layers */
@@ -61,6 +65,18 @@ typedef struct fb_train_config {
     uint16_t first_op;   /* train operations first_op … last_op only; 0 and 0xFFFF: all */
     uint16_t last_op;
 } fb_train_config;
+
+/* A configuration as bytes, wherever one is kept, sent or compared: in checkpoints, frames and the state's CRC.
+ *
+ *     seed u32 | rule u8 | buffer_bits u8 | start u8 | learns u8: 1 bits, 2 biases | first_op u16 | last_op u16 | 4 × 0
+ *
+ * Little-endian. The last bytes are for parameters that later rules may have. Equal configurations have equal bytes. */
+#define FB_TRAIN_CONFIG_SIZE 16u
+void fb_train_config_pack(const fb_train_config *config, uint8_t *packed);
+
+/* FB_ERR_ARGUMENT if the bytes are of no configuration of this version: an unknown rule or flag, a buffer that is too
+ * deep, a start beyond it, or bytes that must be 0. `config` is unchanged then. */
+fb_status fb_train_config_unpack(fb_train_config *config, const uint8_t *packed);
 
 /* What a sample said: for progress, and for testing without training. */
 typedef struct fb_train_result {
@@ -96,8 +112,8 @@ typedef struct fb_train {
 
 /* Whether a net can be trained so.
  *
- *   FB_ERR_ARGUMENT  nothing to train, no such operation, a buffer that is too deep, a maximum over more than 256 pixels,
- *                    more than FB_TRAIN_TENSORS tensors
+ *   FB_ERR_ARGUMENT  nothing to train, no such operation, an unknown rule, a buffer that is too deep, a maximum over more
+ *                    than 256 pixels, more than FB_TRAIN_TENSORS tensors
  *   FB_ERR_OVERFLOW  a bound above is exceeded, or the state needs more than 4 GB
  *   FB_ERR_OFFSET    weights or parameters of an operation overlap another's, or the metadata: they cannot change alone
  */

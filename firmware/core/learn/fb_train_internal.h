@@ -95,6 +95,11 @@ uint32_t fb_saved_size(const fb_train *train);
 /* First sum of the filters of `op` in this pass, and how many filters. */
 uint32_t fb_sums_of(const fb_train *train, unsigned op, unsigned *first, unsigned *end);
 
+/* fb_train_config.c */
+
+bool fb_config_known(const fb_train_config *config); /* its rule, and the values that need no net to be checked */
+uint32_t fb_config_crc(const fb_train_config *config);
+
 /* fb_train_state.c */
 
 static inline unsigned fb_taps(const fb_layer *layer) { return (unsigned)layer->kernel_h * layer->kernel_w; }
@@ -113,7 +118,6 @@ uint32_t fb_sums_per_filter(const fb_train_config *config, unsigned op, const fb
 fb_status fb_check_config(const fb_model *model, const fb_train_config *config);
 bool fb_weights_apart(const fb_model *model); /* weights and parameters overlap nothing: they may change */
 uint32_t fb_state_bytes(const fb_model *model, const fb_train_config *config); /* UINT32_MAX: too many */
-uint32_t fb_config_crc(const fb_train_config *config);
 uint32_t fb_net_crc(const fb_model *model);
 uint32_t fb_state_crc(const fb_train *train);
 

@@ -88,7 +88,7 @@ static bool input_gradient_fits(const fb_layer *layer) {
 fb_status fb_check_config(const fb_model *model, const fb_train_config *config) {
     fb_amounts trained;
     if (!model || !config || model->tensors > FB_TRAIN_TENSORS) return FB_ERR_ARGUMENT;
-    if (config->buffer_bits > FB_BUFFER_BITS_MAX || config->start >> config->buffer_bits) return FB_ERR_ARGUMENT;
+    if (!fb_config_known(config)) return FB_ERR_ARGUMENT;
     for (unsigned op = 0; op < model->ops; op++) {
         fb_layer layer;
         fb_layer_decode(model, op, &layer);
@@ -151,20 +151,6 @@ uint32_t fb_state_bytes(const fb_model *model, const fb_train_config *config) { 
 
 size_t fb_train_state_size(const fb_model *model, const fb_train_config *config) {
     return fb_check_config(model, config) == FB_OK ? fb_state_bytes(model, config) : 0;
-}
-
-uint32_t fb_config_crc(const fb_train_config *config) {
-    uint8_t text[12];
-    for (unsigned i = 0; i < 4; i++) text[i] = (uint8_t)(config->seed >> 8 * i);
-    text[4] = config->buffer_bits;
-    text[5] = config->start;
-    text[6] = config->bits;
-    text[7] = config->bias;
-    text[8] = (uint8_t)config->first_op;
-    text[9] = (uint8_t)(config->first_op >> 8);
-    text[10] = (uint8_t)config->last_op;
-    text[11] = (uint8_t)(config->last_op >> 8);
-    return fb_crc32(0, text, sizeof text);
 }
 
 uint32_t fb_net_crc(const fb_model *model) {

@@ -47,7 +47,8 @@ static snapshot *first_run[PASSES_MAX];
 static unsigned passes; /* of the whole run */
 static uint32_t room;   /* so little that a step takes several passes */
 static int8_t inputs[SAMPLES][4096];
-static const fb_train_config config = {7, 2, 1, true, true, 0, 0xFFFF};
+static const fb_train_config config = {
+    .seed = 7, .buffer_bits = 2, .start = 1, .bits = true, .bias = true, .last_op = 0xFFFF};
 
 static fb_ledger ledger;
 
@@ -326,6 +327,60 @@ static void another_configuration_is_refused_and_nothing_is_lost(void) {
     fb_flash_sim_free(sim);
 }
 
+static void put(const void *head, uint32_t size, uint32_t length) {
+    static const uint8_t zeros[64];
+    CHECK(fb_ledger_begin(&ledger, length, model.crc) == FB_OK && fb_ledger_write(&ledger, head, size) == FB_OK);
+    for (uint32_t left = length - size, n; left; left -= n) {
+        n = left < sizeof zeros ? left : (uint32_t)sizeof zeros;
+        CHECK(fb_ledger_write(&ledger, zeros, n) == FB_OK);
+    }
+    CHECK(fb_ledger_commit(&ledger) == FB_OK);
+}
+
+/* As it was written before configurations had a rule: their bytes would be read as another one. */
+static void a_checkpoint_of_earlier_firmware_is_recognised_and_refused(void) {
+    fb_flash_sim *sim = flash_of(16384, 1024, 2);
+    fb_app_learning_needs needs;
+    uint8_t head[24] = {'F', 'B', 'L', 'R', 7, 0, 0, 0, 2, 1, 1, 1, 0, 0, 0xFF, 0xFF};
+    CHECK(fb_app_learning_plan(&model, &config, ROOM, &needs) == FB_OK);
+    for (unsigned i = 0; i < 4; i++) {
+        head[16 + i] = (uint8_t)(model.size >> 8 * i);
+        head[20 + i] = (uint8_t)(needs.state >> 8 * i);
+    }
+    power_on(&learning, fb_flash_sim_port(sim));
+    put(head, sizeof head, (uint32_t)sizeof head + model.size + needs.state);
+    power_on(&learning, fb_flash_sim_port(sim));
+    CHECK(ledger.checkpoint == sizeof head + model.size + needs.state);
+    CHECK(fb_app_learning_resume(&learning, &model, memory, room) == FB_ERR_VERSION && !learning.open);
+    CHECK(fb_app_learning_open(&learning, &model, &config, false, memory, room) == FB_ERR_VERSION && !learning.open);
+    CHECK(fb_app_learning_open(&learning, &model, &config, true, memory, room) == FB_OK); /* anew, when asked for */
+    CHECK(fb_app_learning_save(&learning) == FB_OK);
+    CHECK(resumed_pass(sim) == 0);
+    fb_flash_sim_free(sim);
+}
+
+static void a_checkpoint_of_a_rule_to_come_is_refused(void) {
+    fb_flash_sim *sim = flash_of(16384, 1024, 2);
+    fb_app_learning_needs needs;
+    fb_train_config later = config;
+    uint8_t head[FB_CHECKPOINT_HEAD] = {'F', 'B', 'L', '2'};
+    CHECK(fb_app_learning_plan(&model, &config, ROOM, &needs) == FB_OK);
+    later.rule = 1;
+    CHECK(fb_app_learning_plan(&model, &later, ROOM, &needs) == FB_ERR_ARGUMENT);
+    CHECK(fb_app_learning_plan(&model, &config, ROOM, &needs) == FB_OK);
+    fb_train_config_pack(&later, head + 4);
+    for (unsigned i = 0; i < 4; i++) {
+        head[4 + FB_TRAIN_CONFIG_SIZE + i] = (uint8_t)(model.size >> 8 * i);
+        head[8 + FB_TRAIN_CONFIG_SIZE + i] = (uint8_t)(needs.state >> 8 * i);
+    }
+    power_on(&learning, fb_flash_sim_port(sim));
+    put(head, sizeof head, (uint32_t)sizeof head + model.size + needs.state);
+    power_on(&learning, fb_flash_sim_port(sim));
+    CHECK(fb_app_learning_resume(&learning, &model, memory, room) == FB_ERR_ARGUMENT && !learning.open);
+    CHECK(fb_app_learning_open(&learning, &model, &config, false, memory, room) == FB_ERR_STATE && !learning.open);
+    fb_flash_sim_free(sim);
+}
+
 static void too_little_memory_is_said_and_changes_nothing(void) {
     fb_flash_sim *sim = flash_of(8192, 1024, 2);
     fb_app_learning_needs needs;
@@ -398,6 +453,8 @@ static const scenario scenarios[] = {
     SCENARIO(a_worn_page_is_passed_over),
     SCENARIO(a_checkpoint_of_another_model_is_neither_applied_nor_lost),
     SCENARIO(another_configuration_is_refused_and_nothing_is_lost),
+    SCENARIO(a_checkpoint_of_earlier_firmware_is_recognised_and_refused),
+    SCENARIO(a_checkpoint_of_a_rule_to_come_is_refused),
     SCENARIO(too_little_memory_is_said_and_changes_nothing),
     SCENARIO(a_damaged_checkpoint_gives_the_one_before),
     SCENARIO(forgetting_survives_a_restart),

@@ -23,7 +23,7 @@ import pytest
 
 from flipbit.runtime.board.profile import build, load_profile
 from flipbit.runtime.core.learner import Learner, LearnerConfig
-from flipbit.runtime.core.target import PowerLost
+from flipbit.runtime.core.target import TargetLostPower
 from flipbit.runtime.link.device import Device
 from flipbit.runtime.link.emulator import Emulator
 from flipbit.runtime.link.learn_device import DeviceTarget
@@ -145,7 +145,7 @@ def learn(target: DeviceTarget) -> tuple[bytes, bytes]:
                 for x, label in zip(X, Y):
                     target.sample(x, label)
                 more = target.end_pass()
-        except PowerLost:
+        except TargetLostPower:
             continue
 
 

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from flipbit.runtime import errors
 from flipbit.runtime.core import store
-from flipbit.runtime.core.store import CHECKPOINT, IMAGE, Cut, PowerLoss, SimulatedFlash, Store, Worn
+from flipbit.runtime.core.store import CHECKPOINT, IMAGE, Cut, FlashLostPower, SimulatedFlash, Store, Worn
 from tests.checkout import ROOT
 
 HERE = Path(__file__).parent
@@ -166,7 +166,7 @@ def test_whatever_happens_the_store_holds_what_was_saved_last(
         try:
             device.save(data, CHECKPOINT, i)
             allowed = [data]
-        except PowerLoss:
+        except FlashLostPower:
             flash.power_on()
             device = Store(flash)
         held = None if device.current is None else device.read()
@@ -227,7 +227,7 @@ def test_a_watch_can_let_a_budget_of_energy_run_out() -> None:
         return budget < 0
 
     flash.watch(fails, Cut.NOTHING)
-    with pytest.raises(PowerLoss):
+    with pytest.raises(FlashLostPower):
         device.save(bytes(500), CHECKPOINT, 5)
     flash.watch(None)
     flash.power_on()

@@ -13,7 +13,7 @@ import pytest
 
 from flipbit.runtime.board.profile import firmware_folder, load_profile
 from flipbit.runtime.errors import ArgumentError
-from flipbit.runtime.link.flash import Target, flash_command
+from flipbit.runtime.link.flash import FlashTarget, flash_command
 from tests.nets.small_nets import small_image
 
 ODD = "it's a $HOME, «größe» (1) #2; 100%"
@@ -89,7 +89,7 @@ def test_make_never_runs_a_models_name(place: Path, tmp_path: Path) -> None:
 def test_openocds_script_takes_any_file_name(folder: str, given: str) -> None:
     (script,) = [
         word
-        for word in flash_command(load_profile("netduinoplus2"), Path(folder) / "net.elf", Target(None))
+        for word in flash_command(load_profile("netduinoplus2"), Path(folder) / "net.elf", FlashTarget(None))
         if "program" in word
     ]
     closed = "}" if given.startswith("{") else ""
@@ -98,4 +98,4 @@ def test_openocds_script_takes_any_file_name(folder: str, given: str) -> None:
 
 def test_a_name_that_openocd_cannot_take_is_refused() -> None:
     with pytest.raises(ArgumentError, match="without braces"):
-        flash_command(load_profile("netduinoplus2"), Path("a}b") / "net.elf", Target(None))
+        flash_command(load_profile("netduinoplus2"), Path("a}b") / "net.elf", FlashTarget(None))

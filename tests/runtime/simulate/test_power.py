@@ -21,8 +21,8 @@ from flipbit.runtime.simulate.supply import (
     TRACES,
     Battery,
     Capacitor,
-    EmptyError,
     Mains,
+    SupplyEmptyError,
     Trace,
     load_trace,
     parse_supply,
@@ -175,7 +175,7 @@ def test_a_battery_gives_its_energy_and_no_more() -> None:
     assert battery.draw(10, 5)
     assert not battery.draw(1.6, 2)  # half of it is there
     assert battery.time == pytest.approx(6)
-    with pytest.raises(EmptyError, match="battery of 1 mAh"):
+    with pytest.raises(SupplyEmptyError, match="battery of 1 mAh"):
         battery.recover(1)
 
 
@@ -193,9 +193,9 @@ def test_a_capacitor_charges_sleeps_and_browns_out_when_the_numbers_say_so() -> 
 def test_a_capacitor_that_never_charges_is_an_error_not_an_endless_wait() -> None:
     capacitor = Capacitor(1.0, 3.0, 1.0, flat(0.0))
     capacitor.draw(capacitor.level, 1.0)
-    with pytest.raises(EmptyError, match="does not charge"):
+    with pytest.raises(SupplyEmptyError, match="does not charge"):
         capacitor.recover(1.0)
-    with pytest.raises(EmptyError, match="holds"):
+    with pytest.raises(SupplyEmptyError, match="holds"):
         capacitor.recover(100.0)
 
 

@@ -14,7 +14,7 @@ from flipbit.runtime.core.target import Rates, run_steps
 from flipbit.runtime.errors import ArenaError, ArgumentError
 from flipbit.runtime.simulate.power import PROGRAM_RAM, load_device
 from flipbit.runtime.simulate.simulator import Policy, SimulatedDevice, memory_of
-from flipbit.runtime.simulate.supply import Battery, Capacitor, EmptyError, Trace, parse_supply
+from flipbit.runtime.simulate.supply import Battery, Capacitor, SupplyEmptyError, Trace, parse_supply
 from tests.nets.small_nets import photos, small_image
 
 SR = LearnerConfig()
@@ -148,7 +148,7 @@ def test_a_battery_that_is_too_small_ends_with_what_was_saved() -> None:
     joules = plain.policy.margin * plain._save_joules + 0.9 * plain.meter.computing
     battery = Battery(joules / 3.6 / BOARD.volts, BOARD.volts)
     device = SimulatedDevice(BOARD, small_image(), SR, supply=battery)
-    with pytest.raises(EmptyError, match="left"):
+    with pytest.raises(SupplyEmptyError, match="left"):
         run(device)
     assert device.steps == 1
     assert device.saved_image == device.image != small_image()  # it saw the end coming
