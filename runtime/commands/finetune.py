@@ -39,8 +39,8 @@ try:
     from flipbit.runtime.simulate.simulator import Event, Meter, SimulatedDevice
     from flipbit.runtime.simulate.supply import EmptyError, parse_supply
     from flipbit.runtime.text_table import text_table
-    from flipbit.studies.offline_bc import NAME as OFFLINE
-    from flipbit.studies.offline_bc import tune_offline
+    from flipbit.runtime.tune.offline import NAME as OFFLINE
+    from flipbit.runtime.tune.offline import tune_offline
 except ModuleNotFoundError as error:
     if error.name is None or not error.name.startswith("flipbit"):
         raise
