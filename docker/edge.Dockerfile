@@ -43,6 +43,7 @@ COPY pyproject.toml setup.py MANIFEST.in README.md LICENSE ./
 COPY train train
 COPY export export
 COPY runtime runtime
+COPY studies studies
 COPY firmware/core firmware/core
 COPY firmware/sim firmware/sim
 COPY docker/wheels.py docker/

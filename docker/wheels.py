@@ -23,7 +23,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = (
-    "pyproject.toml setup.py MANIFEST.in README.md LICENSE train export runtime firmware/core firmware/sim".split()
+    *"pyproject.toml setup.py MANIFEST.in README.md LICENSE".split(),
+    *"train export runtime studies firmware/core firmware/sim".split(),
 )
 GLIBC = "2_17"
 

@@ -14,6 +14,8 @@ from flipbit.export.calibrate import METHODS, calibrate
 from flipbit.export.graph import Array, ExportError, Graph
 from flipbit.export.quantize import quantize_graph
 from flipbit.export.read.recognise import recognise
+from flipbit.runtime.data.parts import Images, read_images
+from flipbit.runtime.data.sets import located
 from flipbit.runtime.errors import InputError
 from flipbit.runtime.image.pixels import Pixels
 
@@ -113,25 +115,29 @@ def _pixels(path: Path, run: dict[str, Any]) -> Pixels | None:
 
 def sample_images(source: Source, data: str | None, samples: int, data_dir: str | None = None) -> Array:
     """uint8 training images for calibration: of ``data``, or of the data set named in ``run.json``."""
-    from flipbit.train.data import batches as data_sets
-
     settings = source.run.get("settings", {})
     beside = source.path.parent if source.path else None
-    name = data or (settings.get("data") and data_sets.located(settings["data"], beside))
+    name = data or (settings.get("data") and located(settings["data"], beside))
     if name is None:
         raise ExportError("int8 needs sample images: name a data set with --calibrate, or use --activations float")
     try:
-        found = data_sets.load(name, data_dir or settings.get("data_dir"), "none", settings.get("image_size"))
+        return images_of(source, name, data_dir).samples(samples)
     except InputError as error:
         raise ExportError(
             f"calibration: {error}; or name other images with --calibrate, or use --activations float"
         ) from None
-    # In order, as shuffled data sets are and sorted ones are not: take them evenly from the whole set.
-    if isinstance(found, data_sets.ImageArrays):
-        chosen = np.linspace(0, found.train_size - 1, min(samples, found.train_size)).astype(int)
-        return found.x_train[chosen]
-    images, _ = next(found.train_batches(samples, 0, 0))
-    return images
+
+
+def images_of(source: Source, name: str, data_dir: str | None = None) -> Images:
+    """The data set ``name``, read as training reads it for this model."""
+    settings = source.run.get("settings", {})
+    return read_images(name, data_dir or settings.get("data_dir"), settings.get("image_size"), _keras_datasets)
+
+
+def _keras_datasets() -> Any:
+    from flipbit.train.nets.model_file import keras
+
+    return keras.datasets
 
 
 def to_int8(graph: Graph, source: Source, images: Array, method: str = METHODS[0]) -> Graph:

@@ -1,17 +1,20 @@
-"""Write a trained model as C, or as an Arduino library or Zephyr module that has it: see --help."""
+"""Write a model or an image as C, or as a project that has it: the same as ``flipbit export --to c``. See --help."""
 
 from __future__ import annotations
 
 import sys
 
 try:
-    from flipbit.export.commands.c_source import main
+    from flipbit.export.commands import c_source as command
 except ModuleNotFoundError as error:
     if error.name is None or not error.name.startswith("flipbit"):
         raise
-    sys.exit(
-        "flipbit is not installed here; run:  pip install -c constraints.txt -e '.[train,export]'   (or: make setup)"
-    )
+    sys.exit("flipbit is not installed here; run: pip install -c constraints.txt -e '.[train,export]' (or: make setup)")
+
+
+def main(argv: list[str] | None = None) -> int:
+    return command.main(argv)
+
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,17 +1,20 @@
-"""Write a trained model as tflite: ``python export/to_tflite.py model.h5``. See --help."""
+"""Write a trained model as TFLite: the same as ``flipbit export --to tflite``. See --help."""
 
 from __future__ import annotations
 
 import sys
 
 try:
-    from flipbit.export.commands.convert import main
+    from flipbit.export.commands import convert as command
 except ModuleNotFoundError as error:
     if error.name is None or not error.name.startswith("flipbit"):
         raise
-    sys.exit(
-        "flipbit is not installed here; run:  pip install -c constraints.txt -e '.[train,export]'   (or: make setup)"
-    )
+    sys.exit("flipbit is not installed here; run: pip install -c constraints.txt -e '.[train,export]' (or: make setup)")
+
+
+def main(argv: list[str] | None = None) -> int:
+    return command.main("tflite", argv)
+
 
 if __name__ == "__main__":
-    sys.exit(main("tflite"))
+    sys.exit(main())

@@ -51,8 +51,19 @@ class CommandParser(argparse.ArgumentParser):
             stream.write(message)
 
 
-def guarded(command: Callable[[], int | None], also: tuple[type[Exception], ...] = (), stopped: str = "stopped") -> int:
-    """The exit status of ``command``. ``also``: errors of its own that are the user's; ``stopped``: said on Ctrl-C."""
+def typed(prog: str) -> str:
+    """What a person types to run a command: scripts are run by Python."""
+    return f"python {prog}" if prog.endswith(".py") else prog
+
+
+def guarded(
+    command: Callable[[], int | None],
+    also: tuple[type[Exception], ...] = (),
+    stopped: str = "stopped",
+    extras: str = "",
+) -> int:
+    """The exit status of ``command``. ``also``: errors of its own that are the user's; ``stopped``: said on Ctrl-C;
+    ``extras``: what to install with flipbit so that the modules are there which it imports."""
     print_safely()
     try:
         with stops_cleanly():
@@ -77,10 +88,18 @@ def guarded(command: Callable[[], int | None], also: tuple[type[Exception], ...]
             tell(f"\n{stopped}")
             return 130
         _keep_quiet(sys.stdout)
-        reason = _reason(error, also)
+        reason = _missing(error, extras) or _reason(error, also)
         if reason is None:
             raise
         return _refused(reason)
+
+
+def _missing(error: Exception, extras: str) -> str | None:
+    """What to install if a package is missing that only some commands need."""
+    if not extras or not isinstance(error, ModuleNotFoundError) or not error.name:
+        return None
+    package = error.name.partition(".")[0]
+    return None if package == "flipbit" else f"{package} is not installed here: pip install 'flipbit[{extras}]'"
 
 
 def _reason(error: Exception, also: tuple[type[Exception], ...]) -> str | None:

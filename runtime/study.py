@@ -1,8 +1,20 @@
-"""Studies of learning on a device: ``flipbit.studies.learning``. See --help."""
+"""Studies of learning on a device: the same as ``flipbit study``. See --help."""
 
 from __future__ import annotations
 
-import runpy
+import sys
+
+try:
+    from flipbit.runtime.commands import cli
+except ModuleNotFoundError as error:
+    if error.name is None or not error.name.startswith("flipbit"):
+        raise
+    sys.exit("flipbit is not installed here; run: pip install -c constraints.txt -e . (or: make setup)")
+
+
+def main(argv: list[str] | None = None) -> int:
+    return cli.main(["study", *(sys.argv[1:] if argv is None else argv)])
+
 
 if __name__ == "__main__":
-    runpy.run_module("flipbit.studies.learning", run_name="__main__")
+    sys.exit(main())

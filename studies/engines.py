@@ -1,9 +1,9 @@
 """Time a .fbit image against the same net in LiteRT and onnxruntime: one thread each, in turns, in one run.
 
 The other files are looked for beside the image (model.fbit, model.tflite, model.onnx), or given with --against; write
-them with export/to_tflite.py and export/to_onnx.py. Measured is one inference with its input in place (fb_invoke, the
-interpreter's invoke, the session's run), in CPU time, which other work on the machine does not lengthen. A tool that is
-not installed is named and left out.
+them with flipbit export. Measured is one inference with its input in place (fb_invoke, the interpreter's invoke, the
+session's run), in CPU time, which other work on the machine does not lengthen. A tool that is not installed is named
+and left out.
 
 examples:
   flipbit bench resnet8.fbit
@@ -32,6 +32,7 @@ from flipbit.runtime.image.inputs import from_planes, to_planes
 from flipbit.runtime.shown import shown
 from flipbit.runtime.text_table import text_table
 
+PROG = "flipbit bench"
 Array = np.ndarray
 IMAGES = 8  # on which the tools' answers are held against flipbit's
 ROUND_SECONDS = 0.004  # of one tool in one round: many times the clock's step, and less than a turn of the scheduler
@@ -244,10 +245,10 @@ def describe(result: Bench) -> str:
     return "\n".join(lines)
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(prog: str = PROG) -> argparse.ArgumentParser:
     description, epilog = (__doc__ or "").split("examples:\n")
     p = CommandParser(
-        prog="flipbit bench", description=description, epilog=f"examples:\n{epilog}",
+        prog=prog, description=description, epilog=f"examples:\n{epilog}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     p.add_argument("image", type=Path, metavar="IMAGE", help="a .fbit file")
@@ -257,9 +258,9 @@ def parser() -> argparse.ArgumentParser:
     return p
 
 
-def main(argv: list[str] | None = None) -> int:
+def main(argv: list[str] | None = None, prog: str = PROG) -> int:
     """The command ``flipbit bench``; bad input is a FlipbitError, which the command line reports."""
-    given = parser().parse_args(argv)
+    given = parser(prog).parse_args(argv)
     check_place(given.json)
     result = bench(given.image, given.against, given.rounds)
     if given.json:

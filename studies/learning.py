@@ -1,10 +1,10 @@
 """What learning on a device brings, measured: the C core's learner on real images, one command per question.
 
 examples:
-  study.py drift resnet8.fbit cifar-10-batches-py --bc model.h5    the camera changes; methods, and BC offline
-  study.py batch resnet8.fbit cifar-10-batches-py --plot out.png   SR and its virtual batch
-  study.py personalise --make no7                                  files for the next: digits without sevens
-  study.py personalise no7.fbit no7/field.npz --samples 200        a class the net never saw
+  flipbit study drift resnet8.fbit cifar-10-batches-py --bc model.h5    the camera changes; methods, and BC offline
+  flipbit study batch resnet8.fbit cifar-10-batches-py --plot out.png   SR and its virtual batch
+  flipbit study personalise --make no7                                  files for the next: digits without sevens
+  flipbit study personalise no7.fbit no7/field.npz --samples 200        a class the net never saw
 
 So many images (--samples; each seed draws others, `personalise` takes the first) are what the device learns from, all
 others are for testing. Results go to -o; a study that was stopped goes on when the same command is given again.
@@ -37,14 +37,15 @@ try:
     from flipbit.runtime.shown import say, shown
     from flipbit.runtime.tune.job import Job
     from flipbit.runtime.tune.methods import METHODS
+    from flipbit.runtime.tune.offline import NAME as OFFLINE
     from flipbit.studies.learning_report import Result, class_table, plot_batches, recovered, summary, table
-    from flipbit.studies.offline_bc import NAME as OFFLINE
     from flipbit.studies.offline_bc import RECIPE, tune_offline
 except ModuleNotFoundError as error:
     if error.name is None or not error.name.startswith("flipbit"):
         raise
-    sys.exit("flipbit is not installed here; run:  pip install -e .   (or: make setup)")
+    sys.exit("flipbit is not installed here; run: pip install -e . (or: make setup)")
 
+PROG = "flipbit study"
 SAMPLES = 500  # to learn from
 
 
@@ -206,10 +207,10 @@ def make_files(folder: Path, without: int = 7, each: int = 20) -> None:
     np.savez(folder / "field.npz", x=x, y=y)
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(prog: str = PROG) -> argparse.ArgumentParser:
     description, epilog = (__doc__ or "").split("\n\n", 1)
     p = CommandParser(
-        prog="runtime/study.py", description=description, epilog=epilog,
+        prog=prog, description=description, epilog=epilog,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     p.add_argument("study", choices=STUDIES)
@@ -226,8 +227,8 @@ def parser() -> argparse.ArgumentParser:
     return p
 
 
-def main(argv: list[str] | None = None) -> int:
-    return guarded(lambda: study(parser().parse_args(argv)), stopped="stopped; the same command goes on")
+def main(argv: list[str] | None = None, prog: str = PROG) -> int:
+    return guarded(lambda: study(parser(prog).parse_args(argv)), stopped="stopped; the same command goes on")
 
 
 def cells_of(given: argparse.Namespace) -> list[Cell]:

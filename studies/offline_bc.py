@@ -13,8 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from flipbit.runtime.errors import ArgumentError
-
-NAME = "BC offline"
+from flipbit.runtime.tune.offline import NAME
 
 
 @dataclass(frozen=True)

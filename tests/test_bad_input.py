@@ -40,17 +40,7 @@ def main_of(script: str) -> Main:
     """What a script runs, in this process: TensorFlow is imported once."""
     if script == "runtime/__main__.py":
         return importlib.import_module("flipbit.runtime.commands.cli").main
-    if script == "runtime/finetune.py":
-        return lambda argv: importlib.import_module("flipbit.runtime.commands.cli").main(["finetune", *argv])
-    kind = re.fullmatch(r"export/to_(fbit|onnx|tflite)\.py", script)
-    if kind:
-        command = importlib.import_module("flipbit.export.commands.convert")
-        return lambda argv: command.main(kind[1], argv)
-    if script == "export/to_c.py":
-        return importlib.import_module("flipbit.export.commands.c_source").main
     if script.startswith(("train/", "export/", "runtime/")):
-        moved = {"runtime/study.py": "studies/learning.py"}
-        script = moved.get(script, script)
         return importlib.import_module("flipbit." + script.removesuffix(".py").replace("/", ".")).main
     name = "script_" + script.removesuffix(".py").replace("/", "_")
     if name not in sys.modules:
@@ -295,6 +285,10 @@ TAKES_DATA = {
     "export/to_fbit.py": ["export/to_fbit.py", "model.h5", "--calibrate", "BAD", "-o", "new.fbit"],
     "export/to_c.py": ["export/to_c.py", "model.fbit", "--for", "arduino", "--calibrate", "BAD", "-o", "new"],
     "export/verify.py": ["export/verify.py", "model.h5", "model.fbit", "--data", "BAD"],
+    "flipbit train": flipbit("train", "--method", "bc", "--data", "BAD", "--epochs", "1", "-o", "run"),
+    "flipbit export": flipbit("export", "model.h5", "--calibrate", "BAD", "-o", "new.tflite"),
+    "flipbit export --for": flipbit("export", "model.fbit", "--for", "zephyr", "--calibrate", "BAD", "-o", "new"),
+    "flipbit verify": flipbit("verify", "model.h5", "model.fbit", "--data", "BAD"),
 }
 TAKES_IMAGE = {
     "flipbit run": flipbit("run", "BAD", "good.npz"),
@@ -314,6 +308,9 @@ TAKES_IMAGE = {
     "export/to_c.py": ["export/to_c.py", "BAD", "-o", "new.c"],
     "export/show.py": ["export/show.py", "BAD"],
     "export/verify.py": ["export/verify.py", "model.h5", "BAD", "--data", "good.npz"],
+    "flipbit export --to c": flipbit("export", "BAD", "--to", "c", "-o", "new.c"),
+    "flipbit show": flipbit("show", "BAD"),
+    "flipbit study": flipbit("study", "drift", "BAD", "good.npz"),
 }
 TAKES_MODEL = {
     **{
@@ -322,6 +319,11 @@ TAKES_MODEL = {
     },
     "export/verify.py": ["export/verify.py", "BAD", "model.fbit", "--data", "good.npz"],
     "export/show.py": ["export/show.py", "BAD"],
+    "flipbit export": flipbit("export", "BAD"),
+    "flipbit export --to onnx": flipbit("export", "BAD", "--to", "onnx"),
+    "flipbit verify": flipbit("verify", "BAD", "model.fbit", "--data", "good.npz"),
+    "flipbit show": flipbit("show", "BAD"),
+    "flipbit train --teacher": flipbit("train", "--method", "bc", "--teacher", "BAD", "-o", "run"),
     "train/run.py --init-from": ["train/run.py", "--method", "bc", "--init-from", "BAD", "-o", "run"],
     "train/run.py --net": ["train/run.py", "--method", "bc", "--net", "BAD", "-o", "run"],
     "train/run.py --teacher": ["train/run.py", "--method", "bc", "--teacher", "BAD", "-o", "run"],
@@ -329,7 +331,7 @@ TAKES_MODEL = {
 
 
 # These load a model by TensorFlow for each case, and read data as train/run.py does: a few kinds will do for each day.
-SLOW = ("export/to_fbit.py", "export/verify.py")
+SLOW = ("export/to_fbit.py", "export/verify.py", "flipbit export", "flipbit verify")
 DAILY = (
     "a missing file",
     "random bytes",
@@ -364,7 +366,7 @@ def test_bad_data_is_refused(command: list[str], name: str, make: Make, here: Pa
 
 
 @pytest.mark.parametrize(
-    ("command", "name", "make"), cases({n: c for n, c in TAKES_DATA.items() if n != "train/run.py"}, MISFITS)
+    ("command", "name", "make"), cases({n: c for n, c in TAKES_DATA.items() if not re.search("train", n)}, MISFITS)
 )
 def test_data_of_another_net_is_refused(command: list[str], name: str, make: Make, here: Path, refused: Any) -> None:
     refused(put(command, name, make, here))
@@ -395,6 +397,12 @@ WRITES = {
     "export/verify.py --json": [
         "export/verify.py", "model.h5", "model.fbit", "--data", "good.npz", "--json", "OUT.json"
     ],
+    "flipbit export": flipbit("export", "model.h5", "--calibrate", "good.npz", "-o", "OUT.onnx"),
+    "flipbit export --for": flipbit("export", "model.fbit", "--for", "arduino", "-o", "OUT"),
+    "flipbit show --json": flipbit("show", "model.fbit", "--json", "OUT.json"),
+    "flipbit verify --json": flipbit("verify", "model.h5", "model.fbit", "--data", "good.npz", "--json", "OUT.json"),
+    "flipbit train": flipbit("train", "--method", "bc", "--epochs", "1", "-o", "OUT"),
+    "flipbit reproduce": flipbit("reproduce", "toy", "-o", "OUT"),
     "flipbit bench --json": flipbit("bench", "model.fbit", "--rounds", "1", "--json", "OUT.json"),
     "flipbit finetune -o": flipbit("finetune", "model.fbit", "--data", "good.npz", *TUNE, "-o", "OUT.fbit"),
     "flipbit finetune --report": flipbit(
@@ -409,8 +417,11 @@ WRITES = {
     "train/reproduce.py": ["train/reproduce.py", "toy", "-o", "OUT"],
     "firmware/demo.py": ["firmware/demo.py", "-o", "OUT"],
 }  # fmt: skip
-MADE = ("runtime/study.py --make", "train/run.py", "train/reproduce.py", "firmware/demo.py")  # folders, by the command
-FOLDERS = ("export/to_c.py --for", *MADE)
+MADE = (  # folders, by the command
+    "runtime/study.py --make", "train/run.py", "train/reproduce.py", "firmware/demo.py", "flipbit train",
+    "flipbit reproduce",
+)  # fmt: skip
+FOLDERS = ("export/to_c.py --for", "flipbit export --for", *MADE)
 
 
 BAD_OUTPUTS: dict[str, tuple[str, Make]] = {
@@ -458,8 +469,27 @@ def word_of(value: str) -> str:
 
 
 BAD_WORDS = [
-    (flipbit(), ""),
     (flipbit("walk"), "walk"),
+    (flipbit("--walk"), "VERB"),
+    (flipbit("--completion", "fish"), "fish"),
+    (flipbit("train"), "--method"),
+    (flipbit("train", "--method", "bc", "--epochs", "0", "-o", "run"), "--epochs"),
+    (flipbit("reproduce", "none"), "flipbit reproduce --help"),
+    (flipbit("export"), "flipbit export --help"),
+    (flipbit("export", "model.h5", "--to", "elf"), "--to"),
+    (flipbit("export", "model.h5", "-o", "new.elf"), "new.elf"),
+    (flipbit("export", "model.h5", "-o", "new"), ".tflite"),
+    (flipbit("export", "model.h5", "--to", "onnx", "-o", "new.fbit"), "new.fbit"),
+    (flipbit("export", "model.h5", "--to", "onnx", "--for", "arduino"), "--for"),
+    (flipbit("export", "model.h5", "--for", "none"), "--for"),
+    (flipbit("export", "model.h5", "--activations", "float"), "--activations"),
+    (flipbit("export", "model.h5", "--to", "c", "--weights", "unpacked"), "--weights"),
+    (flipbit("export", "model.h5", "--samples", "0"), "--samples"),
+    (flipbit("export", "model.fbit"), "model.fbit"),
+    (flipbit("verify", "model.h5"), "flipbit verify --help"),
+    (flipbit("verify", "model.h5", "model.fbit", "--images", "0"), "--images"),
+    (flipbit("show", "good.npz"), "good.npz"),
+    (flipbit("study", "none"), "none"),
     (flipbit("run", "model.fbit", "good.npz", "--walk"), "--walk"),
     (flipbit("info", "model.fbit", "\x1b[2J\n"), "\\x1b"),
     *((flipbit("run", "model.fbit", "good.npz", option, value), option) for option, value in [
@@ -571,7 +601,12 @@ SHOWS = {  # quick commands that print much
     "flipbit run": flipbit("run", "model.fbit", "good.npz", "--each"),
     "flipbit compare": flipbit("compare", "model.fbit", "model.fbit"),
     "flipbit flash --list": flipbit("flash", "--list"),
+    "flipbit": flipbit(),
+    "flipbit --version": flipbit("--version"),
     "flipbit bench --help": flipbit("bench", "--help"),
+    "flipbit train --help": flipbit("train", "--help"),
+    "flipbit export --help": flipbit("export", "--help"),
+    "flipbit show": flipbit("show", "model.fbit"),
     "export/show.py": ["export/show.py", "model.fbit"],
     "train/run.py --help": ["train/run.py", "--help"],
     "runtime/finetune.py": ["runtime/finetune.py", "model.fbit", "--data", "good.npz", *TUNE],
@@ -695,6 +730,8 @@ runpy.run_{how}(sys.argv[0], run_name="__main__")
         ("tensorflow", ["export/to_fbit.py", "model.h5", "-o", "new.fbit"]),
         ("tensorflow", ["export/verify.py", "model.h5", "model.fbit"]),
         ("tensorflow", ["train/bench.py"]),
+        ("flipbit.train.verbs", flipbit("train", "--help")),
+        ("tensorflow", flipbit("export", "model.h5", "-o", "new.fbit")),
     ],
     ids=lambda value: value if isinstance(value, str) else value[0],
 )
@@ -724,6 +761,7 @@ def test_every_command_ends_by_the_same_rule() -> None:
              "runtime/commands/finetune.py": "runtime/commands/cli.py",
              "runtime/commands/flash.py": "runtime/commands/device.py", "runtime/study.py": "studies/learning.py",
              "export/verify.py": "export/commands/verify.py", "export/show.py": "export/commands/show.py",
+             "train/run.py": "train/commands/train.py", "train/reproduce.py": "train/commands/reproduce.py",
              "export/to_c.py": "export/commands/c_source.py",
              **{f"export/to_{kind}.py": "export/commands/convert.py" for kind in ("fbit", "onnx", "tflite")},
              }  # fmt: skip

@@ -20,8 +20,10 @@ try:
     from flipbit.runtime.exits import CommandParser, guarded
     from flipbit.runtime.files import check_place
     from flipbit.train.settings import NETWORK_NAMES, InputError, Settings
-except ModuleNotFoundError:
-    sys.exit("flipbit is not installed here; run:  pip install -c constraints.txt -e '.[train]'   (or: make setup)")
+except ModuleNotFoundError as error:
+    if error.name is None or not error.name.startswith("flipbit"):
+        raise
+    sys.exit("flipbit is not installed here; run: pip install -c constraints.txt -e '.[train]' (or: make setup)")
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "float Keras": {},

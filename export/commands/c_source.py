@@ -1,4 +1,4 @@
-"""``export/to_c.py``: a model or an image as C source, or as a project for another build system."""
+"""A model or an image as C source, or as a project for another build system: ``flipbit export --to c``."""
 
 from __future__ import annotations
 
@@ -24,27 +24,34 @@ from flipbit.runtime.files import write_json
 
 def main(argv: list[str] | None = None) -> int:
     """``export/to_c.py``: C source, or with ``--for`` a project; of a model file or of a .fbit image."""
-    return guarded(lambda: _main(argv), stopped=command.STOPPED)
+    return guarded(lambda: export(_parser().parse_args(argv)), stopped=command.STOPPED, extras=command.EXTRAS)
 
 
-def _main(argv: list[str] | None) -> int:
+def _parser() -> argparse.ArgumentParser:
     p = command.parser("c")
-    p.add_argument("--for", dest="target", choices=TARGETS, help=f"a whole folder: {', '.join(TARGETS.values())}")
+    add_target_option(p)
     p.epilog = f"{p.epilog}\n  python export/to_c.py tuned.fbit --for arduino -o insects"
     for action in p._actions:
         if action.dest == "model":
             action.help = "model.h5 (Keras), model.pt2 (torch.export), or an image (.fbit), which is taken as it is"
-    given = p.parse_args(argv)
+    return p
+
+
+def add_target_option(p: argparse.ArgumentParser) -> None:
+    p.add_argument("--for", dest="target", choices=TARGETS, help=f"a whole folder: {', '.join(TARGETS.values())}")
+
+
+def export(given: argparse.Namespace) -> None:
+    """A file, or with ``--for`` a folder."""
     if given.model.suffix == ".fbit":
         _from_image(given)
     elif given.target is None:
-        return command.main("c", argv)
+        command.export("c", given)
     else:
-        _export(given.target, given)
-    return 0
+        _project(given.target, given)
 
 
-def _export(target: str, given: argparse.Namespace) -> None:
+def _project(target: str, given: argparse.Namespace) -> None:
     folder = _folder(given)
     check_place(folder)
     console, begin = command.a_console(), time.perf_counter()

@@ -1,4 +1,4 @@
-"""The command line of ``export/to_fbit.py``, ``to_onnx.py``, ``to_tflite.py`` and ``to_c.py``."""
+"""A model as a file of one format: what ``flipbit export`` and ``export/to_fbit.py``, ``to_onnx.py``, … do."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ FORMATS = {
 INTEGERS_ONLY = ("fbit", "c")
 STOPPED = "stopped; nothing was written"
 PACKABLE = ("onnx", "tflite")
+EXTRAS = "train,export"
 
 
 def parser(kind: str) -> argparse.ArgumentParser:
@@ -44,8 +45,19 @@ def parser(kind: str) -> argparse.ArgumentParser:
     p.add_argument("model", type=Path, help="model.h5 (Keras), or model.pt2 (torch.export)")
     p.add_argument("-o", "--output", type=Path, metavar="FILE", help=f"where to write (beside the model, .{suffix})")
     if kind not in INTEGERS_ONLY:
-        p.add_argument("--activations", choices=("int8", "float"), default="int8", help="between layers (int8)")
-        p.add_argument("--weights", choices=("packed", "unpacked"), default="packed", help="one bit each, or plain")
+        add_packing_options(p)
+    add_options(p)
+    return p
+
+
+def add_packing_options(p: argparse.ArgumentParser) -> None:
+    """Choices that formats for other tools leave open."""
+    p.add_argument("--activations", choices=("int8", "float"), default="int8", help="between layers (int8)")
+    p.add_argument("--weights", choices=("packed", "unpacked"), default="packed", help="one bit each, or plain")
+
+
+def add_options(p: argparse.ArgumentParser) -> None:
+    """What every format takes."""
     p.add_argument("--calibrate", metavar="DATA", help="data set, .npz or image folder; else what run.json names")
     p.add_argument("--samples", type=int, default=500, metavar="N", help="images to calibrate on (500)")
     p.add_argument("--method", choices=METHODS, default=METHODS[0], help=f"of calibration ({METHODS[0]})")
@@ -53,7 +65,6 @@ def parser(kind: str) -> argparse.ArgumentParser:
     add_pixel_options(p)
     p.add_argument("--int8-weights", action="store_true", help="accept a net without binary layers")
     p.add_argument("--json", type=Path, metavar="FILE", help="write the table there too")
-    return p
 
 
 def add_pixel_options(p: argparse.ArgumentParser) -> None:
@@ -87,7 +98,7 @@ def stated_pixels(given: argparse.Namespace) -> Pixels | None:
 
 
 def main(kind: str, argv: list[str] | None = None) -> int:
-    return guarded(lambda: _export(kind, parser(kind).parse_args(argv)), stopped=STOPPED)
+    return guarded(lambda: export(kind, parser(kind).parse_args(argv)), stopped=STOPPED, extras=EXTRAS)
 
 
 def a_console() -> Console:
@@ -118,7 +129,8 @@ def read_graph(given: argparse.Namespace, console: Console) -> tuple[Source, Gra
     return source, graph, images
 
 
-def _export(kind: str, given: argparse.Namespace) -> None:
+def export(kind: str, given: argparse.Namespace) -> None:
+    """Read, check and write, and say what came of it."""
     from flipbit.export.commands.table import print_table, rows, sizes
 
     suffix = FORMATS[kind][0]

@@ -1,43 +1,38 @@
 """Show a model file (.fbit, .onnx, .tflite, .h5) as a table, and as a picture.
 
 examples:
-  python export/show.py model.fbit
-  python export/show.py model.onnx --picture graph.png
+  flipbit show model.fbit
+  flipbit show model.onnx --picture graph.png
 """
 
 from __future__ import annotations
 
 import argparse
-import sys
 from dataclasses import asdict
 from pathlib import Path
 
-try:
-    from flipbit.export.commands.describe import describe
-    from flipbit.runtime.exits import CommandParser, guarded
-    from flipbit.runtime.files import check_place
-    from flipbit.runtime.shown import shown
-except ModuleNotFoundError as error:
-    if error.name is None or not error.name.startswith("flipbit"):
-        raise
-    sys.exit(
-        "flipbit is not installed here; run:  pip install -c constraints.txt -e '.[train,export]'   (or: make setup)"
-    )
+from flipbit.export.commands.describe import describe
+from flipbit.runtime.exits import CommandParser, guarded, typed
+from flipbit.runtime.files import check_place
+from flipbit.runtime.shown import shown
+
+PROG = "flipbit show"
 
 
-def parser() -> argparse.ArgumentParser:
-    doc = (__doc__ or "").split("\n\n", 1)
+def parser(prog: str = PROG) -> argparse.ArgumentParser:
+    description, epilog = (__doc__ or "").split("\n\n", 1)
     p = CommandParser(
-        prog="export/show.py", description=doc[0], epilog=doc[1], formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+        prog=prog, description=description, epilog=epilog.replace(PROG, typed(prog)),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
     p.add_argument("file", type=Path)
     p.add_argument("--picture", type=Path, metavar="PNG", help="draw the graph there")
     p.add_argument("--json", type=Path, metavar="FILE", help="also write the table there")
     return p
 
 
-def main(argv: list[str] | None = None) -> int:
-    return guarded(lambda: _show(parser().parse_args(argv)))
+def main(argv: list[str] | None = None, prog: str = PROG) -> int:
+    return guarded(lambda: _show(parser(prog).parse_args(argv)), extras="train,export")
 
 
 def _show(given: argparse.Namespace) -> None:
@@ -71,7 +66,3 @@ def _show(given: argparse.Namespace) -> None:
         from flipbit.runtime.files import write_json
 
         write_json(given.json, asdict(description))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

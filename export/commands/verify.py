@@ -5,8 +5,8 @@ steps of the int8 grid (LSB), layer by layer; a .fbit image runs in NumPy and in
 bits. Pixels become a file's input by the formula in that file. Give the calibration flags the files were made with.
 
 examples:
-  python export/verify.py model.h5 model.fbit model.onnx model.tflite
-  python export/verify.py model.h5 model.fbit --images 10000
+  flipbit verify model.h5 model.fbit model.onnx model.tflite
+  flipbit verify model.h5 model.fbit --images 10000
 """
 
 from __future__ import annotations
@@ -20,35 +20,31 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-try:
-    from flipbit.export.calibrate import METHODS
-    from flipbit.export.check.guard import NOISE, REAL, SMALLEST, STEPS, operation_apart
-    from flipbit.export.commands import convert as command
-    from flipbit.export.graph import Array, ExportError, Graph
-    from flipbit.runtime.exits import CommandParser, guarded
-    from flipbit.runtime.files import check_place
-    from flipbit.runtime.image.inputs import as_text
-    from flipbit.runtime.image.pixels import Pixels
-except ModuleNotFoundError as error:
-    if error.name is None or not error.name.startswith("flipbit"):
-        raise
-    sys.exit(
-        "flipbit is not installed here; run:  pip install -c constraints.txt -e '.[train,export]'   (or: make setup)"
-    )
+from flipbit.export.calibrate import METHODS
+from flipbit.export.check.guard import NOISE, REAL, SMALLEST, STEPS, operation_apart
+from flipbit.export.commands import convert as command
+from flipbit.export.graph import Array, ExportError, Graph
+from flipbit.runtime.data.sets import located
+from flipbit.runtime.exits import CommandParser, guarded, typed
+from flipbit.runtime.files import check_place
+from flipbit.runtime.image.inputs import as_text
+from flipbit.runtime.image.pixels import Pixels
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from flipbit.export.check.compare import Layers, Tally
 
+PROG = "flipbit verify"
 BATCH = 50
 
 
-def parser() -> argparse.ArgumentParser:
-    doc = (__doc__ or "").split("\n\n", 1)
+def parser(prog: str = PROG) -> argparse.ArgumentParser:
+    description, epilog = (__doc__ or "").split("\n\n", 1)
     p = CommandParser(
-        prog="export/verify.py", description=doc[0], epilog=doc[1], formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+        prog=prog, description=description, epilog=epilog.replace(PROG, typed(prog)),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
     p.add_argument("model", type=Path, help="model.h5 or model.pt2")
     p.add_argument("files", type=Path, nargs="+", metavar="FILE", help=".fbit, .onnx, .tflite")
     p.add_argument("--images", type=int, default=1000, metavar="N", help="test images to run (1000)")
@@ -62,8 +58,8 @@ def parser() -> argparse.ArgumentParser:
     return p
 
 
-def main(argv: list[str] | None = None) -> int:
-    return guarded(lambda: _verify(parser().parse_args(argv)))
+def main(argv: list[str] | None = None, prog: str = PROG) -> int:
+    return guarded(lambda: _verify(parser(prog).parse_args(argv)), extras="train,export")
 
 
 def _verify(given: argparse.Namespace) -> int:
@@ -72,8 +68,7 @@ def _verify(given: argparse.Namespace) -> int:
     from flipbit.export import oracle
     from flipbit.export.check.compare import Layers, Tally
     from flipbit.export.check.guard import as_the_model_ends
-    from flipbit.export.conversion import open_source, sample_images, to_int8
-    from flipbit.train.data import batches as data_sets
+    from flipbit.export.conversion import images_of, open_source, sample_images, to_int8
 
     for what, count in (("--images", given.images), ("--samples", given.samples)):
         if count < 1:
@@ -93,14 +88,14 @@ def _verify(given: argparse.Namespace) -> int:
         images = sample_images(source, given.calibrate, given.samples, given.data_dir)
         integer = to_int8(real, source, images, given.method)
     settings = source.run.get("settings", {})
-    name = given.data or (settings.get("data") and data_sets.located(settings["data"], given.model.parent))
+    name = given.data or (settings.get("data") and located(settings["data"], given.model.parent))
     if name is None:
         raise ExportError("no test images: name a data set with --data")
-    data = data_sets.load(name, given.data_dir or settings.get("data_dir"), "none", settings.get("image_size"))
+    data = images_of(source, name, given.data_dir)
     expected_shape = real.tensors[real.input].shape
     if tuple(data.shape) != tuple(expected_shape):
         raise ExportError(f"{name}: images of {as_text(data.shape)}, but the net takes {as_text(expected_shape)}")
-    data.limited(given.images)
+    data.limit(given.images)
     graphs = {"oracle, real": real} | ({"oracle, int8": integer} if integer else {})
     runs = [run for path, file in files.items() for run in file.runs(path, integer if file.integer else real)]
     reference = real.reference
@@ -265,7 +260,3 @@ def _is_integer(path: Path) -> bool:
     from flipbit.export.check.tflite_load import load_tflite
 
     return load_tflite(path).get_input_details()[0]["dtype"].__name__ == "int8"
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -29,13 +29,13 @@ try:
     from flipbit.runtime.tune.compare import best_of, compare
     from flipbit.runtime.tune.job import METHOD, SEED, STEPS, Job
     from flipbit.runtime.tune.methods import METHODS
+    from flipbit.runtime.tune.offline import NAME as OFFLINE
+    from flipbit.runtime.tune.offline import tune_offline
     from flipbit.runtime.tune.plot import plot, pyplot
     from flipbit.runtime.tune.report import duration, report_text, timeline_text
     from flipbit.runtime.tune.result import Row, TuningResult
     from flipbit.runtime.tune.run import tune, tune_on_board
     from flipbit.runtime.tune.samples import HELD_BACK, SAMPLES, Samples, accuracy, load_samples
-    from flipbit.studies.offline_bc import NAME as OFFLINE
-    from flipbit.studies.offline_bc import tune_offline
 except ModuleNotFoundError as error:
     if error.name is None or not error.name.startswith("flipbit"):
         raise

@@ -26,6 +26,7 @@ SOURCES = (
     "train",
     "export",
     "runtime",
+    "studies",
     "firmware",
 )
 

@@ -18,6 +18,7 @@ import pytest
 
 from flipbit.train import loop, reproduce
 from flipbit.train.bits.quantizers import Grid
+from flipbit.train.commands.reproduce import TRAINED, parser
 from flipbit.train.experiments import batch, buffer, changes, decay, table1
 from flipbit.train.experiments.grid import GridWatcher, Result, Runner, cell_name
 from flipbit.train.experiments.rules import FewBits, FewBitsTrainer, RuleSettings, float_state
@@ -60,7 +61,7 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return folder, printed.getvalue()
 
 
-NAMES = ("markov", *reproduce.TRAINED)
+NAMES = ("markov", *TRAINED)
 
 
 @pytest.mark.slow
@@ -239,7 +240,7 @@ def test_a_file_in_place_of_the_folder_is_explained(tmp_path: Path, capsys: pyte
 
 
 def test_help_fits_a_screen() -> None:
-    lines = reproduce.parser().format_help().splitlines()
+    lines = parser().format_help().splitlines()
     assert len(lines) <= 40 and max(map(len, lines)) <= 110
 
 

@@ -6,17 +6,19 @@ import gzip
 import json
 import os
 import pickle
+import re
 import signal
 import struct
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from flipbit.runtime import Model
-from flipbit.runtime.commands.cli import main, parser
+from flipbit.runtime.commands.cli import SHELLS, main, parser
 from flipbit.runtime.data import load as data_files
 from flipbit.runtime.image.reader import HEADER, OP, TENSOR
 from tests.checkout import ROOT
@@ -55,21 +57,96 @@ def save_picture(path: Path, pixels: np.ndarray) -> Path:
     return path
 
 
+VERBS = "train export verify show run info profile compare bench finetune flash device reproduce study".split()
+
+
+def help_of(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    with pytest.raises(SystemExit) as stop:
+        main([*words, "--help"])
+    assert stop.value.code == 0
+    return capsys.readouterr().out
+
+
 @pytest.mark.parametrize("command", ["", "run", "info", "profile", "compare", "bench"])
 def test_help_fits_a_screen_and_has_examples(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stop:
-        main([*command.split(), "--help"])
-    assert stop.value.code == 0
-    text = capsys.readouterr().out
+    text = help_of(capsys, *command.split())
     assert "examples:" in text
     assert text.count("\n") <= 40
     assert max(map(len, text.splitlines())) <= 120
 
 
-def test_every_command_is_offered() -> None:
-    text = parser().format_help()
-    for command in ("run", "info", "profile", "compare", "bench", "flash", "device"):
-        assert f"\n    {command} " in text
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_help_in_its_own_name(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    text = help_of(capsys, verb)
+    assert text.startswith(f"usage: flipbit {verb} ")
+    assert f"\n  flipbit {verb} " in text  # an example
+    assert not re.search(r"(train|export)/\w+\.py", text)  # the scripts are aliases
+
+
+def test_every_verb_is_listed_with_an_example(capsys: pytest.CaptureFixture[str]) -> None:
+    text = flipbit(capsys)  # alone: no error
+    assert text == help_of(capsys)
+    listed = re.findall(r"^    (\w+) +\S.*? +flipbit (\w+) \S", text, re.MULTILINE)
+    assert sorted(listed) == sorted((verb, verb) for verb in VERBS)
+
+
+def test_the_example_of_every_verb_is_a_command_line_it_takes() -> None:
+    p = parser(whole=True)
+    for example in re.findall(r"^    \w+ +\S.*?  flipbit (.*)$", parser().format_help(), re.MULTILINE):
+        p.parse_args(example.split())
+
+
+def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["--version"])
+    assert stop.value.code == 0
+    assert capsys.readouterr().out == f"flipbit {metadata.version('flipbit')}\n"
+
+
+def test_errors_of_every_verb_name_it(capsys: pytest.CaptureFixture[str]) -> None:
+    for verb in VERBS:
+        with pytest.raises(SystemExit) as stop:
+            main([verb, "--no-such-option", "x", "x"])
+        assert stop.value.code == 2
+        assert f"see: flipbit {verb}" in capsys.readouterr().err
+
+
+def test_a_verb_of_another_package_is_not_imported_for_this_ones_own(image: str) -> None:
+    code = f"import sys; from flipbit.runtime.commands.cli import main; main(['info', {image!r}]); print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "flipbit.runtime.commands.info" in loaded
+    assert not {name for name in loaded if re.match(r"flipbit\.(train|export|studies)", name)}
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_completion_knows_verbs_and_their_options(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("shtab")
+    with pytest.raises(SystemExit) as stop:
+        main(["--completion", shell])
+    assert stop.value.code == 0
+    script = capsys.readouterr().out
+    for word in (*VERBS, "--buffer-bits", "--calibrate", "--supply"):
+        assert word in script
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [(["ver"], "verify"), (["export", "--calib"], "--calibrate"), (["export", "--to", "tf"], "tflite")],
+)
+def test_bash_completes(words: list[str], expected: str, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("shtab")
+    with pytest.raises(SystemExit):
+        main(["--completion", "bash"])
+    ask = f"COMP_WORDS=(flipbit {' '.join(words)}); COMP_CWORD={len(words)}; _shtab_flipbit; echo ${{COMPREPLY[@]}}"
+    done = subprocess.run(["bash", "-c", f"{capsys.readouterr().out}\n{ask}"], capture_output=True, text=True)
+    assert done.stdout.split() == [expected], done.stderr
+
+
+def test_without_its_library_completion_says_what_to_install(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "shtab", None)
+    assert "pip install 'flipbit[completion]'" in refusal(capsys, "--completion", "bash")
 
 
 def test_info_names_layers_kernels_and_the_layer_that_sets_the_ram(
@@ -311,7 +388,7 @@ def test_bad_input_is_one_line_and_status_2(
 
 
 def test_bad_usage_is_status_2(capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments in ([], ["info"], ["dance"], ["run", "x.fbit"], ["info", "x", "--arena", "many"]):
+    for arguments in (["info"], ["dance"], ["run", "x.fbit"], ["info", "x", "--arena", "many"]):
         with pytest.raises(SystemExit) as stop:
             main(arguments)
         assert stop.value.code == 2

@@ -1,0 +1,1 @@
+"""Reads the graph of ATen operators that torch.export gives: each kind of operator in a file of its own."""

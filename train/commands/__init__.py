@@ -1,0 +1,1 @@
+"""The commands of training: ``flipbit train`` and ``flipbit reproduce``."""
