@@ -2,8 +2,8 @@
 
   python firmware/count/learn.py resnet8.fbit                          a table: every core, every method
   python firmware/count/learn.py resnet8.fbit --cores M0 M4 --methods sr --arenas 131072
-  python firmware/count/learn.py resnet8.fbit --name resnet8 --store   into runtime/board/devices/counts.json, which the
-                                                                       simulator of devices takes its costs from
+  python firmware/count/learn.py resnet8.fbit --name resnet8 --store   into runtime/board/measured/counts.json, where
+                                                                       the simulator of devices finds its costs
 
 A step on one sample is run on the emulated core; the image after it must be the one the C core on this machine makes.
 Needs what firmware/count/bench.py needs.
@@ -25,6 +25,7 @@ import counting
 import cycles
 import read_profile
 import report_sizes
+from board_toml import ProfileError
 from counting import CORES, Core, CountError, Region
 
 from flipbit.runtime.commands.finetune import METHODS, buffer_start
@@ -34,7 +35,7 @@ from flipbit.runtime.image.reader import read_image
 from flipbit.runtime.simulate.workload import Workload
 
 ROOT = counting.FIRMWARE.parent
-STORE = ROOT / "runtime" / "board" / "devices" / "counts.json"
+STORE = ROOT / "runtime" / "board" / "measured" / "counts.json"
 PHASES = ("scale", "measure", "update")  # the sweeps of a first step
 LABEL, RATE = 1, 0.05  # of learn_main.c
 CONFIGS = {
@@ -218,7 +219,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: list[str] | None = None) -> int:
-    return guarded(lambda: _main(parser().parse_args(argv)), also=(CountError, read_profile.ProfileError))
+    return guarded(lambda: _main(parser().parse_args(argv)), also=(CountError, ProfileError))
 
 
 def _main(given: argparse.Namespace) -> None:
