@@ -19,6 +19,7 @@ import read_profile
 from board_toml import Profile, ProfileError
 
 DOCUMENT = read_profile.BOARDS.parents[1] / "docs" / "boards.md"
+Row = tuple[str, ...]
 IMAGE_SLOTS = 2  # FB_LEDGER_SLOTS
 
 
@@ -42,8 +43,8 @@ def runs_in(profile: Profile) -> str:
     return f"{emulator}, {'with' if profile.facts['store'].get('emulated') else 'without'} flash writes"
 
 
-def boards_table(profiles: list[Profile]) -> list[tuple[str, ...]]:
-    rows = [("board", "", "chip, core", "flash", "RAM", "storage for images", "runs in", "simulated")]
+def boards_table(profiles: list[Profile]) -> list[Row]:
+    rows: list[Row] = [("board", "", "chip, core", "flash", "RAM", "storage for images", "runs in", "simulated")]
     for p in profiles:
         in_ram = " of RAM" if p.facts["build"].get("link") == "link_ram.ld" else ""
         rows.append((
@@ -64,8 +65,8 @@ def slots(profile: Profile) -> tuple[tuple[int, int], tuple[int, int]]:
     return (images, for_images // max(1, images) * profile.page), (ledger, rest // ledger * profile.page)
 
 
-def storage_table(profiles: list[Profile]) -> list[tuple[str, ...]]:
-    rows = [("board", "storage", "slots for images", "slots of the ledger")]
+def storage_table(profiles: list[Profile]) -> list[Row]:
+    rows: list[Row] = [("board", "storage", "slots for images", "slots of the ledger")]
     for p in (p for p in profiles if p.store.size):
         images, ledger = slots(p)
         cells = (f"{number} × {kilobytes(size)}" for number, size in (images, ledger))
@@ -73,8 +74,8 @@ def storage_table(profiles: list[Profile]) -> list[tuple[str, ...]]:
     return rows
 
 
-def flashing_table(profiles: list[Profile]) -> list[tuple[str, ...]]:
-    rows = [("board", "connect", "flash with")]
+def flashing_table(profiles: list[Profile]) -> list[Row]:
+    rows: list[Row] = [("board", "connect", "flash with")]
     for p in (p for p in profiles if p.flash):
         files = {ending: f"flipbit.{ending}" for ending in ("elf", *p.artifacts)}
         values = {**files, "port": "PORT", "volume": p.flash.get("volume", "")}

@@ -23,6 +23,7 @@ from typing import Any
 
 import counting
 import cycles
+import numpy as np
 import read_profile
 import report_sizes
 from board_toml import ProfileError
@@ -115,9 +116,9 @@ def parse(text: str, regions: list[Region], core: str) -> tuple[dict[str, list[i
             sample, end = next(left), next(left)
             if (sample.name, end.name) != ("sample", "pass"):
                 raise CountError(f"{core}: counted {sample.name} and {end.name}, expected a sample and a pass")
-            runs[-1].passes.append(
-                PassCount(PHASES[phase], *plan, sample.total, end.total, costs(sample), costs(end))  # type: ignore[call-arg]
-            )
+            high, low, first, last = plan
+            took = sample.total, end.total, costs(sample), costs(end)
+            runs[-1].passes.append(PassCount(PHASES[phase], high, low, first, last, *took))
         elif name == "step":
             runs[-1].flips = int(rest[0])
             words["image"] = [int(rest[1])]
@@ -163,7 +164,7 @@ def host_crc(image: bytes, config: LearnerConfig) -> int:
     """CRC of the image after the same step on this machine."""
     learner = Learner(image, config)
     x = counting.bench_input(learner.input_size)
-    learner.step(x[None], [LABEL], RATE, RATE)  # type: ignore[arg-type]
+    learner.step(x[None], np.array([LABEL]), RATE, RATE)
     return int.from_bytes(learner.image[12:16], "little")
 
 
