@@ -46,7 +46,7 @@ def firmware_folder() -> Path:
     given = os.environ.get(ENVIRONMENT)
     candidates = [Path(given)] if given else [beside, Path("firmware")]
     for folder in candidates:
-        if (folder / "boards").is_dir():
+        if profile_names(folder / "boards"):
             return folder.resolve()
     looked = ", ".join(str(folder) for folder in candidates)
     raise BoardError(
