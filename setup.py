@@ -1,4 +1,4 @@
-"""Compiles the C core into the runtime. What is said in pyproject.toml is not repeated here.
+"""Compiles the C core into the runtime, and gives it the boards. What is said in pyproject.toml is not repeated here.
 
 The library is plain C without Python's headers, loaded with ctypes: one file serves every Python version, and it can be
 cross-compiled by any C compiler (CC).
@@ -13,6 +13,7 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
 from setuptools.errors import PlatformError
 
 try:
@@ -22,6 +23,27 @@ except ImportError:  # setuptools before 70.1
 
 # The core, and the simulated flash that runtime/core/store.py puts under its store.
 SOURCES = [*Path("firmware/core").rglob("*"), *Path("firmware/sim").glob("*")]
+# The profiles of boards, and where runtime/board/profile.py looks for them outside a checkout.
+PROFILES = sorted(Path("firmware/boards").glob("*/board.toml"))
+SHIPPED = Path("flipbit/runtime/board/profiles")
+
+
+class BuildPackage(build_py):
+    """Puts the profiles of boards into the package. An editable install reads them where they are."""
+
+    def _profiles(self) -> list[tuple[Path, Path]]:
+        """From where to where."""
+        to = Path(self.build_lib) / SHIPPED
+        return [] if self.editable_mode else [(path, to / path.parent.name / path.name) for path in PROFILES]
+
+    def run(self) -> None:
+        super().run()
+        for source, target in self._profiles():
+            self.mkpath(str(target.parent))
+            self.copy_file(str(source), str(target))
+
+    def get_outputs(self, include_bytecode: bool = True) -> list[str]:
+        return [*super().get_outputs(include_bytecode), *(str(target) for _, target in self._profiles())]
 
 
 class BuildCore(build_ext):
@@ -64,4 +86,4 @@ plan = Extension(
     define_macros=[("FB_PLAN_BOARDS", None)],
     extra_compile_args=["-std=c99", "-O1", "-g0", "-Wall", "-Wextra"],
 )
-setup(ext_modules=[core, plan], cmdclass={"build_ext": BuildCore, "bdist_wheel": CoreWheel})
+setup(ext_modules=[core, plan], cmdclass={"build_py": BuildPackage, "build_ext": BuildCore, "bdist_wheel": CoreWheel})

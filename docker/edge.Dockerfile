@@ -46,6 +46,7 @@ COPY runtime runtime
 COPY studies studies
 COPY firmware/core firmware/core
 COPY firmware/sim firmware/sim
+COPY firmware/boards firmware/boards
 COPY docker/wheels.py docker/
 RUN machine=$(cat /machine) \
  && python3 docker/wheels.py "$machine" -o /wheels \
@@ -66,14 +67,11 @@ COPY --from=build /fs/ /
 COPY --from=build /site/ /usr/local/lib/python3.11/dist-packages/
 COPY --from=build /flipbit /usr/local/bin/
 COPY docker/smoke.py docker/digits.fbit /opt/flipbit/
-# Profiles of boards: what `flipbit finetune --target sim:BOARD` simulates.
-COPY firmware/boards /opt/flipbit/firmware/boards
 LABEL org.opencontainers.image.title="flipbit edge" \
       org.opencontainers.image.description="Runs and fine-tunes convolutional nets with one-bit weights" \
       org.opencontainers.image.licenses="Apache-2.0"
 ENV PATH=/usr/local/bin:/usr/bin:/bin \
-    LANG=C.UTF-8 \
-    FLIPBIT_FIRMWARE=/opt/flipbit/firmware
+    LANG=C.UTF-8
 USER 1000
 WORKDIR /data
 HEALTHCHECK --interval=30m --timeout=2m CMD ["python3", "/opt/flipbit/smoke.py"]

@@ -22,10 +22,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-SOURCES = (
-    *"pyproject.toml setup.py MANIFEST.in README.md LICENSE".split(),
-    *"train export runtime studies firmware/core firmware/sim".split(),
-)
+SOURCES = [
+    *"pyproject.toml setup.py MANIFEST.in README.md LICENSE train export runtime studies".split(),
+    *"firmware/core firmware/sim firmware/boards".split(),
+]
 GLIBC = "2_17"
 
 

@@ -27,6 +27,46 @@ def test_no_test_gives_another_process_less_than_five_minutes() -> None:
     assert short == [], "use tests.patience.PATIENCE"
 
 
+def says_nothing(test: ast.expr) -> bool:
+    """Whether an assert of this passes, or may pass, whatever was computed: ``x == y if z else True``, ``(x, "why")``,
+    ``x or True``, ``(f(x) for x in xs)``. A condition belongs into an if around the assert."""
+    if isinstance(test, ast.BoolOp):
+        return any(says_nothing(value) for value in test.values)
+    if isinstance(test, ast.UnaryOp):
+        return says_nothing(test.operand)
+    always = (ast.IfExp, ast.Tuple, ast.Constant, ast.JoinedStr, ast.GeneratorExp, ast.Lambda)
+    return isinstance(test, always)
+
+
+def test_every_assert_can_fail() -> None:
+    hollow = []
+    for path in sorted(TESTS.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Assert) and says_nothing(node.test):
+                hollow.append(f"{path.relative_to(TESTS)}:{node.lineno}: {ast.unparse(node)}")
+    assert hollow == []
+
+
+@pytest.mark.parametrize(
+    ("text", "hollow"),
+    [
+        ("x == 1 if y else True", True),
+        ("(x == 1, 'why')", True),
+        ("x or True", True),
+        ("not False", True),
+        ("'text'", True),
+        ("f'{x}'", True),
+        ("(x > 1 for x in y)", True),
+        ("lambda: x", True),
+        ("x == (1 if y else 2)", False),
+        ("all(x > 1 for x in y)", False),
+        ("x and not y or z == (1, 2)", False),
+    ],
+)
+def test_an_assert_that_cannot_fail_is_known(text: str, hollow: bool) -> None:
+    assert says_nothing(ast.parse(text, mode="eval").body) == hollow
+
+
 def test_reasons_for_skipping_are_counted_under_the_command_that_helps() -> None:
     reasons = ["needs clang", "takes long", "needs clang", "this CPU has no AVX2", "set FLIPBIT_DATA to the folder"]
     assert account(reasons) == [

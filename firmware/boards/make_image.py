@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import read_profile
+from board_toml import ProfileError
 
 UF2_MAGIC = (0x0A324655, 0x9E5D5157, 0x0AB16F30)
 UF2_HAS_FAMILY = 0x2000
@@ -107,7 +108,7 @@ def main(arguments: list[str]) -> int:
         build = read_profile.read(name).facts["build"]
         elf = Path(source).read_bytes()
         image = uf2(elf, build["uf2_family"]) if kind == "uf2" else esp(elf, build["esp_chip"])
-    except (read_profile.ProfileError, ImageError, OSError) as error:
+    except (ProfileError, ImageError, OSError) as error:
         sys.stderr.write(f"{target}: {error}\n")
         return 2
     Path(target).write_bytes(image)

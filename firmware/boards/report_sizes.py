@@ -2,7 +2,7 @@
 
     python3 report_sizes.py NAME flipbit.elf [arena_needs model.fbit]
     python3 report_sizes.py --store [NAME ...]      builds the application without a model for these boards (all) and
-                                                    writes what it takes into runtime/board/devices/programs.json
+                                                    writes what it takes into runtime/board/measured/programs.json
 
 `arena_needs` is the host program built from arena_needs.c. Exit status 1 if the arena is too small for the model. What
 is stored is what `flipbit info --board` says on machines without compilers.
@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import read_profile
-from read_profile import Profile
+from board_toml import Profile, ProfileError
 
-PROGRAMS = Path(__file__).resolve().parents[2] / "runtime" / "board" / "devices" / "programs.json"
+PROGRAMS = Path(__file__).resolve().parents[2] / "runtime" / "board" / "measured" / "programs.json"
 
 
 @dataclass(frozen=True)
@@ -70,14 +70,14 @@ def measure(profile: Profile, elf: Path) -> Sizes:
     return Sizes(
         code=code, core=at["link_core_end"] - at["link_core"], model=model, data=size.get(".data", 0),
         bss=size.get(".bss", 0), stack=at["board_stack_top"] - at["board_stack"],
-        room=at["board_arena_end"] - at["board_arena"], free_flash=profile.flash.size - used,
+        room=at["board_arena_end"] - at["board_arena"], free_flash=profile.code.size - used,
     )  # fmt: skip
 
 
 def needs(tool: Path, model: Path) -> Needs:
     done = subprocess.run([str(tool), str(model)], check=False, capture_output=True, text=True)
     if done.returncode:
-        raise read_profile.ProfileError(done.stderr.strip())
+        raise ProfileError(done.stderr.strip())
     return Needs(*map(int, done.stdout.split()))
 
 
@@ -88,7 +88,7 @@ def table(profile: Profile, sizes: Sizes, need: Needs | None) -> str:
         ("data", sizes.data, "in flash and in RAM"),
         ("bss", sizes.bss, ""),
         ("stack", sizes.stack, ""),
-        ("free flash", sizes.free_flash, f"of {profile.flash.size}, beside {profile.store.size} for stored images"),
+        ("free flash", sizes.free_flash, f"of {profile.code.size}, beside {profile.store.size} for stored images"),
         ("free RAM", sizes.room, f"of {profile.ram.size}, for input, output and arena"),
     ]
     if need:
@@ -99,7 +99,7 @@ def table(profile: Profile, sizes: Sizes, need: Needs | None) -> str:
 
 def program(profile: Profile, sizes: Sizes) -> dict[str, int]:
     """What the application without a model takes of a board's flash, and the RAM it leaves."""
-    return {"flash": profile.flash.size - sizes.free_flash, "ram_free": sizes.room}
+    return {"flash": profile.code.size - sizes.free_flash, "ram_free": sizes.room}
 
 
 def store(names: list[str]) -> None:
@@ -128,7 +128,7 @@ def main(arguments: list[str]) -> int:
 
         try:
             store(arguments[1:])
-        except (read_profile.ProfileError, FlipbitError) as error:
+        except (ProfileError, FlipbitError) as error:
             sys.stderr.write(f"{error}\n")
             return 2
         return 0
@@ -139,7 +139,7 @@ def main(arguments: list[str]) -> int:
         profile = read_profile.read(arguments[0])
         sizes = measure(profile, Path(arguments[1]))
         need = needs(Path(arguments[2]), Path(arguments[3])) if len(arguments) == 4 else None
-    except read_profile.ProfileError as error:
+    except ProfileError as error:
         sys.stderr.write(f"{error}\n")
         return 2
     sys.stdout.write(f"{arguments[1]}: bytes\n{table(profile, sizes, need)}\n")

@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 import read_profile
 import report_sizes
+from board_toml import ProfileError
 
 from flipbit.runtime.board.profile import BoardError, build, load_profile
 from flipbit.runtime.core.model import Model
@@ -156,7 +157,7 @@ def run(given: argparse.Namespace, folder: Path) -> list[BoardRun]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    return guarded(lambda: _main(parser().parse_args(argv)), also=(read_profile.ProfileError,))
+    return guarded(lambda: _main(parser().parse_args(argv)), also=(ProfileError,))
 
 
 def _main(given: argparse.Namespace) -> int:

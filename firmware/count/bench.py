@@ -22,6 +22,7 @@ from pathlib import Path
 import counting
 import cycles
 import numpy as np
+from board_toml import ProfileError
 from counting import CORES, Core, Count, CountError, read_profile
 
 from flipbit.runtime.board.plan import layer_key
@@ -32,7 +33,7 @@ from flipbit.runtime.image.reader import Image, read_image
 
 ROOT = counting.FIRMWARE.parent
 DEFAULT = ROOT / "models" / "cifar10-resnet8" / "model.fbit"
-INFERENCE = ROOT / "runtime" / "board" / "devices" / "inference.json"
+INFERENCE = ROOT / "runtime" / "board" / "measured" / "inference.json"
 
 # CMSIS-NN (99f736a): the int8 convolutions of ResNet-8, counted with a plugin of this kind. Nothing else of the net is
 # in these numbers, everything is in ours.
@@ -84,7 +85,7 @@ def short_name(core: Core) -> str:
     """ "M4" of a board whose core is cortex-m4."""
     if core in CORES:
         return core.name
-    return str(read_profile.read(core.board).facts["core"]).removeprefix("cortex-").upper()
+    return read_profile.read(core.board).core.removeprefix("cortex-").upper()
 
 
 def result_of(core: Core, count: Count, image: Image) -> CoreResult:
@@ -215,7 +216,7 @@ def store(model: Path, results: list[CoreResult], cores: list[Core]) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    return guarded(lambda: _main(parser().parse_args(argv)), also=(CountError, read_profile.ProfileError))
+    return guarded(lambda: _main(parser().parse_args(argv)), also=(CountError, ProfileError))
 
 
 def _main(given: argparse.Namespace) -> None:

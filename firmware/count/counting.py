@@ -113,8 +113,8 @@ def host_crcs(image: bytes) -> list[int]:
     found: list[int] = []
 
     @core.AFTER
-    def after(_context: int, _op: int, _tensor: int, values: object, size: int) -> None:
-        found.append(zlib.crc32(string_at(values, size)))  # type: ignore[arg-type]
+    def after(_context: int, _op: int, _tensor: int, values: int, size: int) -> None:
+        found.append(zlib.crc32(string_at(values, size)))
 
     arena = core.aligned(opened.arena_size)
     opened.invoke(arena, bench_input(tensors[0]), np.zeros(tensors[1], np.int8), core.CHooks(after=after))

@@ -2,8 +2,8 @@
 
   python firmware/count/learn.py resnet8.fbit                          a table: every core, every method
   python firmware/count/learn.py resnet8.fbit --cores M0 M4 --methods sr --arenas 131072
-  python firmware/count/learn.py resnet8.fbit --name resnet8 --store   into runtime/board/devices/counts.json, which the
-                                                                       simulator of devices takes its costs from
+  python firmware/count/learn.py resnet8.fbit --name resnet8 --store   into runtime/board/measured/counts.json, where
+                                                                       the simulator of devices finds its costs
 
 A step on one sample is run on the emulated core; the image after it must be the one the C core on this machine makes.
 Needs what firmware/count/bench.py needs.
@@ -23,8 +23,10 @@ from typing import Any
 
 import counting
 import cycles
+import numpy as np
 import read_profile
 import report_sizes
+from board_toml import ProfileError
 from counting import CORES, Core, CountError, Region
 
 from flipbit.runtime.core.learner import Learner, LearnerConfig
@@ -34,7 +36,7 @@ from flipbit.runtime.simulate.workload import Workload
 from flipbit.runtime.tune.methods import METHODS, buffer_start
 
 ROOT = counting.FIRMWARE.parent
-STORE = ROOT / "runtime" / "board" / "devices" / "counts.json"
+STORE = ROOT / "runtime" / "board" / "measured" / "counts.json"
 PHASES = ("scale", "measure", "update")  # the sweeps of a first step
 LABEL, RATE = 1, 0.05  # of learn_main.c
 CONFIGS = {
@@ -114,9 +116,9 @@ def parse(text: str, regions: list[Region], core: str) -> tuple[dict[str, list[i
             sample, end = next(left), next(left)
             if (sample.name, end.name) != ("sample", "pass"):
                 raise CountError(f"{core}: counted {sample.name} and {end.name}, expected a sample and a pass")
-            runs[-1].passes.append(
-                PassCount(PHASES[phase], *plan, sample.total, end.total, costs(sample), costs(end))  # type: ignore[call-arg]
-            )
+            high, low, first, last = plan
+            took = sample.total, end.total, costs(sample), costs(end)
+            runs[-1].passes.append(PassCount(PHASES[phase], high, low, first, last, *took))
         elif name == "step":
             runs[-1].flips = int(rest[0])
             words["image"] = [int(rest[1])]
@@ -162,7 +164,7 @@ def host_crc(image: bytes, config: LearnerConfig) -> int:
     """CRC of the image after the same step on this machine."""
     learner = Learner(image, config)
     x = counting.bench_input(learner.input_size)
-    learner.step(x[None], [LABEL], RATE, RATE)  # type: ignore[arg-type]
+    learner.step(x[None], np.array([LABEL]), RATE, RATE)
     return int.from_bytes(learner.image[12:16], "little")
 
 
@@ -218,7 +220,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: list[str] | None = None) -> int:
-    return guarded(lambda: _main(parser().parse_args(argv)), also=(CountError, read_profile.ProfileError))
+    return guarded(lambda: _main(parser().parse_args(argv)), also=(CountError, ProfileError))
 
 
 def _main(given: argparse.Namespace) -> None:

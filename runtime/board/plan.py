@@ -1,8 +1,8 @@
 """What a net would take on a board: RAM, flash, kernels, instructions. Asked of this machine, without a compiler.
 
 Kernels and their RAM come from the C core's own planning, compiled once more for this machine with the kernels and the
-pointers of microcontrollers (``_plan.so``). What the firmware itself takes of a board is in ``devices/programs.json``,
-measured by ``firmware/boards/report_sizes.py --store``; instructions of kernels are in ``devices/inference.json``,
+pointers of microcontrollers (``_plan.so``). What the firmware itself takes of a board is in ``measured/programs.json``,
+measured by ``firmware/boards/report_sizes.py --store``; instructions of kernels are in ``measured/inference.json``,
 counted by ``firmware/count/bench.py --store``.
 """
 
@@ -20,19 +20,22 @@ from typing import Any
 
 import numpy as np
 
-from flipbit.runtime.board.profile import CYCLES_PER_INSTRUCTION, BoardError, Profile, board_names, load_profile
+from flipbit.runtime.board.profile import (
+    COUNTED,
+    CYCLES_PER_INSTRUCTION,
+    BoardError,
+    Profile,
+    board_names,
+    load_profile,
+)
 from flipbit.runtime.core import library as core_library
 from flipbit.runtime.core.library import ENVIRONMENT, CLayerPlan, CModel, aligned
 from flipbit.runtime.core.model import ARENA_ALIGN, Layer, Model
 from flipbit.runtime.errors import CoreError
 
-DEVICES = Path(__file__).with_name("devices")
-PROGRAMS = DEVICES / "programs.json"
-INFERENCE = DEVICES / "inference.json"
-# Cores whose counts and whose model of cycles apply to a core.
-COUNTS = {"cortex-m0": ("M0", "M0"), "cortex-m0plus": ("M0", "M0+"), "cortex-m3": ("M3", "M3"),
-          "cortex-m4": ("M4", "M4"), "cortex-m7": ("M7", ""), "cortex-m33": ("M33", ""), "cortex-m55": ("M55", ""),
-          "rv32imac": ("RV32IMAC", ""), "rv32imc": ("RV32IMAC", "")}  # fmt: skip
+MEASURED = Path(__file__).with_name("measured")
+PROGRAMS = MEASURED / "programs.json"
+INFERENCE = MEASURED / "inference.json"
 RISCV, THUMB, HELIUM = 0, 1, 2  # FB_PLAN_… of fb_kernels.h
 _one_at_a_time = threading.Lock()  # the library is told for which kind of board it plans
 
@@ -120,7 +123,7 @@ def board_plan(model: Model, board: str | Profile) -> BoardPlan:
             f"{PROGRAMS.name} does not know what the firmware takes of {profile.name}: run "
             f"python firmware/boards/report_sizes.py --store {profile.name}"
         )
-    core, image = str(profile.facts["core"]), model.image
+    core, image = profile.core, model.image
     with _one_at_a_time:
         planner = _Planner(image.data, _kind(core))
         ends = sum(_rounded(image.tensors[i].size) for i in (image.input, image.output))
@@ -130,10 +133,10 @@ def board_plan(model: Model, board: str | Profile) -> BoardPlan:
         plans = [planner.layer(room, i) for i in range(len(model.layers))] if room >= planner.least else []
         least, fastest = planner.least, planner.fastest
     layers = [_layer(layer, plan, core, model) for layer, plan in zip(model.layers, plans)]
-    flash_free = int(profile.facts["memory"]["flash"]["size"]) - program["flash"]
+    flash_free = profile.code.size - program["flash"]
     flash_needed = 0 if in_ram else _rounded(len(image.data))
     return BoardPlan(
-        profile.name, profile.title, core, int(profile.facts["clock_hz"]), flash_free, flash_needed,
+        profile.name, profile.title, core, profile.clock_hz, flash_free, flash_needed,
         max(0, ram_free), ends + least, ends + fastest, layers if flash_needed <= flash_free else [],
     )  # fmt: skip
 
@@ -229,7 +232,7 @@ def _layer(layer: Layer, plan: CLayerPlan, core: str, model: Model) -> BoardLaye
     kernel = plan.kernel.decode()
     if not kernel:  # nothing to do
         return BoardLayer(layer.name, kernel, plan.live, plan.scratch, 0, 0, True)
-    counts, model_of_cycles = COUNTS.get(core, ("", ""))
+    counts, model_of_cycles = COUNTED.get(core, ("", ""))
     of_kernel = [c for c in _counts() if c["core"] == counts and c["kernel"] == kernel]
     same = [c for c in of_kernel if c["layer"] == layer_key(layer)]
     work = layer.macs or int(np.prod(layer.output_shape))

@@ -1,7 +1,7 @@
-"""Boards the firmware runs on: the facts in firmware/boards/NAME/board.toml, and building for one.
+"""Boards the firmware runs on: finding their profiles (:mod:`board_toml` reads them), and building for one.
 
 The firmware is C source and not part of the installed package: its folder is ``$FLIPBIT_FIRMWARE``, else the one beside
-this package in a checkout, else ``firmware`` where you stand.
+this package in a checkout, else ``firmware`` where you stand. The profiles of its boards are in the package, too.
 """
 
 from __future__ import annotations
@@ -13,17 +13,22 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from flipbit.runtime.board.board_toml import NoBoardError, Profile, ProfileError, profile_names, read_profile
 from flipbit.runtime.errors import ArgumentError, FlipbitError
 from flipbit.runtime.image.reader import read_image
 from flipbit.runtime.stopping import run_child
 
+# Cores whose counts and whose model of cycles (firmware/count/cycles.py; "" without) apply to a core.
+COUNTED = {"cortex-m0": ("M0", "M0"), "cortex-m0plus": ("M0", "M0+"), "cortex-m3": ("M3", "M3"),
+           "cortex-m4": ("M4", "M4"), "cortex-m7": ("M7", ""), "cortex-m33": ("M33", ""), "cortex-m55": ("M55", ""),
+           "rv32imac": ("RV32IMAC", ""), "rv32imc": ("RV32IMAC", "")}  # fmt: skip
 CYCLES_PER_INSTRUCTION = 1.25  # estimate, of cores without a published table of cycles
 
 ENVIRONMENT = "FLIPBIT_FIRMWARE"
+SHIPPED = Path(__file__).with_name("profiles")  # setup.py puts them into wheels
 
 
 class BoardError(FlipbitError):
@@ -35,46 +40,13 @@ class BoardError(FlipbitError):
         return self.message
 
 
-@dataclass(frozen=True)
-class Profile:
-    """A board.toml. Sections are kept as they stand there."""
-
-    name: str
-    folder: Path
-    facts: dict[str, Any] = field(repr=False)
-
-    @property
-    def title(self) -> str:
-        return str(self.facts.get("title", self.name))
-
-    @property
-    def artifacts(self) -> list[str]:
-        """Files a build makes besides the .elf, by ending."""
-        return list(self.facts.get("build", {}).get("artifacts", []))
-
-    @property
-    def flash(self) -> dict[str, Any]:
-        """How a real board is flashed; empty for a platform that exists in the emulator alone."""
-        return dict(self.facts.get("flash", {}))
-
-    @property
-    def qemu(self) -> list[str] | None:
-        """Command of its emulator; None if there is none."""
-        section = self.facts.get("qemu")
-        return [section["system"], *section["args"]] if section else None
-
-    @property
-    def baud(self) -> int:
-        return int(self.facts.get("uart", {}).get("baud", 115200))
-
-
 def firmware_folder() -> Path:
     """Where the firmware's source is."""
     beside = Path(__file__).resolve().parents[2] / "firmware"
     given = os.environ.get(ENVIRONMENT)
     candidates = [Path(given)] if given else [beside, Path("firmware")]
     for folder in candidates:
-        if (folder / "boards").is_dir():
+        if profile_names(folder / "boards"):
             return folder.resolve()
     looked = ", ".join(str(folder) for folder in candidates)
     raise BoardError(
@@ -82,33 +54,29 @@ def firmware_folder() -> Path:
     )
 
 
+def boards_folder() -> Path:
+    """Where the profiles are: with the firmware's source, or without it those that came with this package."""
+    try:
+        return firmware_folder() / "boards"
+    except BoardError:
+        if SHIPPED.is_dir() and not os.environ.get(ENVIRONMENT):
+            return SHIPPED
+        raise
+
+
 def board_names() -> list[str]:
     """Every board there is."""
-    return sorted(path.parent.name for path in (firmware_folder() / "boards").glob("*/board.toml"))
+    return profile_names(boards_folder())
 
 
 def load_profile(name: str) -> Profile:
     """The facts of a board."""
-    path = firmware_folder() / "boards" / name / "board.toml"
-    if not name or Path(name).name != name or not path.is_file():
-        raise ArgumentError(f"there is no board {name or 'without a name'}; boards are {', '.join(board_names())}")
-    toml = _toml()
     try:
-        facts = toml.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise BoardError(f"{path}: {error}") from None
-    return Profile(name, path.parent, facts)
-
-
-def _toml() -> Any:
-    try:
-        import tomllib
-    except ImportError:  # Python 3.10
-        try:
-            import tomli as tomllib  # type: ignore[import-not-found, no-redef, unused-ignore]
-        except ImportError:
-            raise BoardError("reading board.toml needs Python 3.11, or: pip install tomli") from None
-    return tomllib
+        return read_profile(name, boards_folder())
+    except NoBoardError as error:
+        raise ArgumentError(str(error)) from None
+    except ProfileError as error:
+        raise BoardError(str(error)) from None
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ def _boards(model: Model) -> dict[str, Any] | None:
     """Which boards have room for the net; None where no board is known."""
     try:
         plans = every_board(model)
-    except BoardError:  # the package without the firmware's source
+    except BoardError:  # FLIPBIT_FIRMWARE names another folder, or a profile is wrong
         return None
     fitting = [plan.board for plan in plans if plan.fits]
     return {"smallest": fitting[0] if fitting else None, "fit": fitting,

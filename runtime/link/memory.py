@@ -124,5 +124,4 @@ class BoardMemory:
 
 def storage_region(profile: Profile) -> tuple[int, int]:
     """Address and size of a board's storage; 0, 0 without."""
-    store = profile.facts.get("store", {})
-    return (int(store["base"]), int(store["size"])) if store.get("kind", "none") != "none" else (0, 0)
+    return profile.store.base, profile.store.size

@@ -4,11 +4,10 @@
 >>> cost = learning_cost(device, Workload(image, LearnerConfig()), arena=600_000)
 >>> device.joules(cost.sweep[0].sample)         # of one sample in the first pass
 
-A profile is two files. ``firmware/boards/NAME/board.toml`` has what the firmware is built with: clock, RAM, flash,
-pages. ``runtime/board/devices/NAME.toml`` adds what is electrical; every figure there says where it comes from, and
-the word "estimate" marks those that no document backs.
+What is known of a board is in ``firmware/boards/NAME/board.toml``. Every figure of its section ``[power]`` says where
+it comes from, and the word "estimate" marks those that no document backs.
 
-Instructions are counted on emulated cores by firmware/count/learn.py and stored in ``devices/counts.json``.
+Instructions are counted on emulated cores by firmware/count/learn.py and stored in ``board/measured/counts.json``.
 """
 
 from __future__ import annotations
@@ -19,34 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flipbit.runtime.board.profile import CYCLES_PER_INSTRUCTION, BoardError, _toml, load_profile
+from flipbit.runtime.board.board_toml import FIGURES, Figure
+from flipbit.runtime.board.profile import COUNTED, CYCLES_PER_INSTRUCTION, BoardError, board_names, load_profile
 from flipbit.runtime.errors import ArgumentError
 from flipbit.runtime.simulate.workload import Workload
 
-DEVICES = Path(__file__).parents[1] / "board" / "devices"
-COUNTS = DEVICES / "counts.json"
+COUNTS = Path(__file__).parents[1] / "board" / "measured" / "counts.json"
 PROGRAM_RAM = 1024  # variables of the firmware beside the learner's memory: 352 bytes of the application, and room
 UNIT_MOST = 32  # bytes the store programs at a time at most (FB_STORE_UNIT_MAX)
-
-
-@dataclass(frozen=True)
-class Figure:
-    """An electrical value and where it comes from."""
-
-    value: float
-    unit: str
-    source: str
-
-    @property
-    def estimate(self) -> bool:
-        return "estimate" in self.source
-
-
-FIGURES = {
-    "voltage": {"supply": "V", "brown_out": "V"},
-    "current": {"active": "mA", "sleep": "uA"},
-    "flash": {"current": "mA", "erase": "ms", "program": "us", "endurance": "erases"},
-}
 
 
 @dataclass(frozen=True)
@@ -120,48 +99,38 @@ class BoardPower:
 
 
 def device_names() -> list[str]:
-    return sorted(path.stem for path in DEVICES.glob("*.toml"))
+    """Boards whose electrical figures are known."""
+    return [name for name in board_names() if load_profile(name).power is not None]
 
 
 def load_device(name: str) -> BoardPower:
-    """The profile of a board."""
-    path = DEVICES / f"{name}.toml"
-    if name not in device_names():
+    """A board for the simulator."""
+    if name not in board_names():
         raise ArgumentError(f"no device {name!r} to simulate; there are {', '.join(device_names())}")
-    board = load_profile(name).facts
-    try:
-        facts = _toml().loads(path.read_text(encoding="utf-8"))
-        figures = {
-            section: {key: _figure(facts[section][key], unit) for key, unit in names.items()}
-            for section, names in FIGURES.items()
-        }
-        store = board["store"]
-        none = store["kind"] == "none"
-        return BoardPower(
-            name=name,
-            title=str(board["title"]),
-            core=str(board["core"]),
-            clock_hz=float(board["clock_hz"]),
-            ram=int(board["memory"]["ram"]["size"]),
-            stack=int(board["memory"]["stack"]),
-            store_kind=str(store["kind"]),
-            store_size=0 if none else int(store["size"]),
-            page=1024 if none else int(store["page"]),
-            unit=4 if none else int(store["unit"]),
-            counts=str(facts["counts"]),
-            cycles=str(facts["cycles"]),
-            reprogram=not none and bool(store["reprogram"]),
-            figures=figures,
+    board = load_profile(name)
+    if board.power is None:
+        missing = ", ".join(f"[power.{section}] ({', '.join(names)})" for section, names in FIGURES.items())
+        raise ArgumentError(
+            f"{name} cannot be simulated: its board.toml lacks {missing}; boards that have them: "
+            f"{', '.join(device_names())}"
         )
-    except (KeyError, TypeError, ValueError) as error:
-        raise BoardError(f"{path} or the board's board.toml: {error!r} is missing or wrong") from None
-
-
-def _figure(given: dict[str, Any], unit: str) -> Figure:
-    figure = Figure(float(given["value"]), str(given["unit"]), str(given["source"]))
-    if figure.unit != unit or figure.value < 0 or not figure.source:
-        raise ValueError(f"{given}: expected a value in {unit} that is not negative, and its source")
-    return figure
+    counts, cycles = COUNTED.get(board.core, (board.core, ""))
+    return BoardPower(
+        name=name,
+        title=board.title,
+        core=board.core,
+        clock_hz=float(board.clock_hz),
+        ram=board.ram.size,
+        stack=int(board.facts["memory"]["stack"]),
+        store_kind=board.store_kind,
+        store_size=board.store.size,
+        page=board.page,
+        unit=board.unit,
+        counts=counts,
+        cycles=cycles,
+        reprogram=board.reprogram,
+        figures=board.power,
+    )
 
 
 @dataclass(frozen=True)
@@ -205,7 +174,7 @@ def _counts() -> list[dict[str, Any]]:
         raise BoardError(f"{COUNTS}: instruction counts cannot be read ({error})") from None
 
 
-def learning_cost(device: BoardPower, work: Workload, arena: int) -> LearningCost:
+def learning_cost(device: Device, work: Workload, arena: int) -> LearningCost:
     """What a step costs on a device with ``arena`` bytes.
 
     A net and method that were counted cost what they were counted to, in the largest counted arena that is not larger
@@ -239,7 +208,7 @@ def _unlike(counted: str, method: str) -> tuple[bool, int]:
 
 
 def _cost(
-    device: BoardPower, count: dict[str, Any], run: dict[str, Any], source: str, macs: float = 1.0, weights: float = 1.0
+    device: Device, count: dict[str, Any], run: dict[str, Any], source: str, macs: float = 1.0, weights: float = 1.0
 ) -> LearningCost:
     """Of a counted run, scaled to a net of so many times the multiply-accumulates and weights."""
 

@@ -67,6 +67,15 @@ def test_wheels_refuses_an_unknown_machine_and_names_a_missing_compiler(
     assert "apt install gcc-aarch64-linux-gnu libc6-dev-arm64-cross" in capsys.readouterr().err
 
 
+def test_every_package_is_copied_before_a_wheel_is_built_here_and_in_the_edge_image() -> None:
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    folders = re.findall(r'^"flipbit\.\w+" = "(\w+)"$', text, re.MULTILINE)
+    assert {"train", "export", "runtime", "studies"} <= set(folders) <= set(wheels.SOURCES)
+    edge = (ROOT / "docker" / "edge.Dockerfile").read_text(encoding="utf-8")
+    copied = {word for line in re.findall(r"^COPY (?!--)(.*) \S+$", edge, re.MULTILINE) for word in line.split()}
+    assert set(wheels.SOURCES) <= copied
+
+
 @pytest.mark.slow
 @each_machine
 def test_a_wheel_holds_a_core_for_its_cpu_with_its_fast_kernels(machine: str, built: dict[str, Path]) -> None:
@@ -74,6 +83,7 @@ def test_a_wheel_holds_a_core_for_its_cpu_with_its_fast_kernels(machine: str, bu
     assert wheel.name.endswith(f"-py3-none-manylinux_2_17_{machine}.whl")
     with zipfile.ZipFile(wheel) as archive:
         core = archive.read("flipbit/runtime/core/_core.so")
+        assert "flipbit/runtime/board/profiles/microbit/board.toml" in archive.namelist()
     assert core[:4] == b"\x7fELF"
     assert struct.unpack_from("<H", core, 18)[0] == ELF_MACHINES[machine]
     assert FAST_KERNELS[machine] in core

@@ -11,12 +11,14 @@ import sys
 import zlib
 from pathlib import Path
 
+import board_tables
 import counting
 import make_image
 import numpy as np
 import pytest
 import read_profile
 import report_sizes
+from board_toml import ProfileError
 
 from flipbit.export.calibrate import calibrate
 from flipbit.export.graph import AveragePool, Conv, Graph, Tensor
@@ -24,6 +26,7 @@ from flipbit.export.quantize import quantize_graph
 from flipbit.export.write.fbit import fbit_bytes
 from flipbit.runtime.image import reference
 from flipbit.runtime.image.reader import read_image
+from flipbit.runtime.simulate.power import load_device
 from tests.nets.small_nets import small_image
 from tests.patience import PATIENCE
 
@@ -100,7 +103,7 @@ def test_every_board_builds_the_application_within_its_memory(name: str, folder:
     assert sizes.free_flash >= 0
     assert need.total <= sizes.room < profile.ram.size
     assert 5_000 < sizes.core < 47_104  # with learning
-    for kind in profile.facts["build"]["artifacts"]:
+    for kind in profile.artifacts:
         assert elf.with_suffix(f".{kind}").stat().st_size > sizes.model
 
 
@@ -115,7 +118,8 @@ def test_every_emulated_board_boots_and_its_port_works(name: str, folder: Path) 
     assert found.pop("variables") == "right"
     assert 0 < int(found.pop("arena")) < profile.ram.size
     ticks = found.pop("ticks")
-    assert ticks == "run" if profile.facts["tick_hz"] and "ticks_dwt" not in profile.facts["build"]["drivers"] else True
+    if profile.facts["tick_hz"] and "ticks_dwt" not in profile.facts["build"]["drivers"]:  # QEMU's DWT stands still
+        assert ticks == "run"
     statuses = {key: int(value) for key, value in found.items()}
     writes = ("erase", "erase-last", "program", "program-unaligned-data", "program-last", "erase-again")
     assert statuses == {
@@ -154,7 +158,7 @@ def test_the_vector_table_of_every_cortex_m_starts_the_program(name: str, folder
     assert stack == profile.ram.end
     assert reset == at["start"] | 1
     assert {vector for vector in exceptions if vector} == {at["board_fault"] | 1}
-    assert len(data) <= profile.flash.size
+    assert len(data) <= profile.code.size
 
 
 def test_the_pico_image_is_complete_uf2_behind_a_boot_stage_with_the_right_crc(folder: Path, model: Path) -> None:
@@ -217,11 +221,11 @@ def test_the_esp32_image_has_what_its_rom_checks(folder: Path, model: Path) -> N
     file = elf.with_suffix(".esp").read_bytes()
     magic, count, _, _, entry = struct.unpack_from("<BBBBI", file)
     assert (magic, struct.unpack_from("<H", file, 12)[0]) == (0xE9, 5)
-    assert profile.flash.base <= entry < profile.flash.end
+    assert profile.code.base <= entry < profile.code.end
     at, checksum = 24, 0xEF
     for _ in range(count):
         address, size = struct.unpack_from("<II", file, at)
-        assert any(r.base <= address and address + size <= r.end for r in (profile.flash, profile.ram))
+        assert any(r.base <= address and address + size <= r.end for r in (profile.code, profile.ram))
         for byte in file[at + 8 : at + 8 + size]:
             checksum ^= byte
         at += 8 + size
@@ -310,6 +314,9 @@ def test_a_damaged_model_is_not_built_in(folder: Path, tmp_path: Path) -> None:
         (("stack = 1536", "stack = 99999"), "memory.stack"),
         (('"bin", "hex"', '"bin", "s19"'), "s19"),
         (("[store]", "[store"), "board.toml"),
+        (("brown_out", "brown"), "power.voltage.brown_out missing"),
+        (('value = 4.4, unit = "mA"', 'value = 4.4, unit = "A"'), "power.current.active: expected"),
+        (("value = 1.8,", ""), "power.voltage.brown_out: expected"),
     ],
 )
 def test_a_wrong_profile_is_refused_with_the_key(change: tuple[str, str], said: str, tmp_path: Path) -> None:
@@ -317,7 +324,7 @@ def test_a_wrong_profile_is_refused_with_the_key(change: tuple[str, str], said: 
     assert change[0] in text
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "board.toml").write_text(text.replace(*change), encoding="utf-8")
-    with pytest.raises(read_profile.ProfileError, match=said):
+    with pytest.raises(ProfileError, match=said):
         read_profile.read("mine", tmp_path)
 
 
@@ -337,7 +344,9 @@ def test_cmake_builds_the_core_for_projects_with_their_own_boards(chain: str, co
 # ---- adding a board ----
 
 
-def test_a_board_made_from_the_template_builds_and_boots(tmp_path: Path, folder: Path, model: Path) -> None:
+def test_a_board_made_from_the_template_builds_boots_and_can_be_simulated(
+    tmp_path: Path, folder: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The steps of docs/boards.md, "Add a board", in a copy of the firmware."""
     needs("make", "cc", "arm-none-eabi-gcc", "qemu-system-arm")
     firmware = tmp_path / "firmware"
@@ -351,3 +360,6 @@ def test_a_board_made_from_the_template_builds_and_boots(tmp_path: Path, folder:
         uart, text = emulate_with_uart("mine", tmp_path / "out" / f"{program}.elf", firmware / "boards")
         assert uart == ("flipbit\n" if program == "check" else "")
         assert text.endswith("done\n")
+    monkeypatch.setenv("FLIPBIT_FIRMWARE", str(firmware))
+    assert load_device("mine").title == read_profile.read("mine", firmware / "boards").title
+    assert "| `mine` | Netduino 2 |" in board_tables.markdown("boards", firmware / "boards")

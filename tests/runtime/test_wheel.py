@@ -1,4 +1,4 @@
-"""The wheel: the compiled core inside, NumPy the only thing it needs."""
+"""The wheel: the compiled core and the boards inside, NumPy the only thing it needs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 from flipbit.runtime import Model
+from flipbit.runtime.board.plan import board_plan
 from tests.checkout import ROOT
 from tests.nets.small_nets import photos, small_image
 
@@ -77,6 +79,26 @@ def test_the_wheel_is_for_any_python_3_and_holds_the_compiled_core(wheel: Path) 
 
 
 @pytest.mark.slow
+def test_the_wheel_and_the_source_archive_hold_the_profile_of_every_board(
+    wheel: Path, source: Path, tmp_path: Path
+) -> None:
+    profiles = {path.parent.name: path.read_bytes() for path in (ROOT / "firmware" / "boards").glob("*/board.toml")}
+    with zipfile.ZipFile(wheel) as archive:
+        shipped = {Path(n).parent.name: archive.read(n) for n in archive.namelist() if n.endswith("board.toml")}
+    assert shipped == profiles
+    run(sys.executable, "-m", "build", "-s", "-o", tmp_path, source, env=plain())
+    (packed,) = tmp_path.iterdir()
+    with tarfile.open(packed) as tar:
+        assert {Path(n).parent.name for n in tar.getnames() if n.endswith("board.toml")} == set(profiles)
+        tar.extractall(tmp_path, filter="data")
+    (unpacked,) = (path for path in tmp_path.iterdir() if path.is_dir())
+    run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", tmp_path / "again", unpacked, env=plain())
+    (again,) = (tmp_path / "again").iterdir()
+    with zipfile.ZipFile(wheel) as first, zipfile.ZipFile(again) as second:
+        assert sorted(second.namelist()) == sorted(first.namelist())
+
+
+@pytest.mark.slow
 def test_it_runs_where_only_numpy_is_installed(wheel: Path, tmp_path: Path) -> None:
     run(sys.executable, "-m", "venv", tmp_path / "venv")
     binaries = tmp_path / "venv/bin"
@@ -90,6 +112,12 @@ def test_it_runs_where_only_numpy_is_installed(wheel: Path, tmp_path: Path) -> N
     assert facts["metadata"]["labels"][1] == "bee"
     (result,) = json.loads(run(binaries / "flipbit", "run", "m.fbit", "x.npy", "--json", **here).stdout)
     assert [one["classes"][0]["class"] for one in result["each"]] == Model(small_image()).classify(photos(9))
+    there = run(binaries / "flipbit", "info", "m.fbit", "--board", "microbit", "--json", **here).stdout
+    plan = {key: json.loads(there)[key] for key in ("board", "title", "fits", "layers")}
+    assert plan == {key: board_plan(Model(small_image()), "microbit").facts()[key] for key in plan}
+    np.savez(tmp_path / "samples.npz", x=photos(9), y=np.arange(9) % 5)
+    learn = ["finetune", "m.fbit", "--data", "samples.npz", "--target", "sim:microbit", "--steps", "1", "-o", "t.fbit"]
+    assert "BBC micro:bit v1" in run(binaries / "flipbit", *learn, **here).stdout
     modules = "import sys, flipbit.runtime.commands.cli; print(*sys.modules)"
     loaded = run(binaries / "python", "-c", modules, **here).stdout.split()
     assert not {"tensorflow", "keras", "larq", "PIL", "flipbit.train", "flipbit.export"} & set(loaded)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from flipbit.runtime.board.profile import board_names, load_profile
 from flipbit.runtime.core.learner import Learner, LearnerConfig
 from flipbit.runtime.errors import ArgumentError
-from flipbit.runtime.simulate.power import COUNTS, DEVICES, Figure, _counts, device_names, learning_cost, load_device
+from flipbit.runtime.simulate.power import COUNTS, Figure, _counts, device_names, learning_cost, load_device
 from flipbit.runtime.simulate.supply import (
     TRACES,
     Battery,
@@ -52,7 +52,7 @@ def test_every_figure_of_a_profile_says_where_it_comes_from(name: str) -> None:
 
 @pytest.mark.parametrize("name", device_names())
 def test_figures_that_are_no_estimates_are_of_documents_that_were_read(name: str) -> None:
-    lines = (DEVICES / f"{name}.toml").read_text(encoding="utf-8").splitlines()
+    lines = (load_profile(name).folder / "board.toml").read_text(encoding="utf-8").splitlines()
     read = " ".join(line for line in lines if line.startswith("# Read:"))
     for figures in load_device(name).figures.values():
         for figure in figures.values():
@@ -69,6 +69,14 @@ def test_the_boards_of_the_firmware_that_exist_can_be_simulated() -> None:
 def test_an_unknown_device_is_refused_with_those_there_are() -> None:
     with pytest.raises(ArgumentError, match="microbit"):
         load_device("../microbit")
+
+
+def test_a_board_without_electrical_figures_is_refused_with_what_is_missing() -> None:
+    with pytest.raises(ArgumentError, match="mps2-an386 cannot be simulated") as error:
+        load_device("mps2-an386")
+    said = str(error.value)
+    assert "[power.voltage] (supply, brown_out), [power.current] (active, sleep), [power.flash]" in said
+    assert "microbit" in said and "\n" not in said
 
 
 def test_an_estimate_is_known_by_the_word() -> None:

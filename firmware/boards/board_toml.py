@@ -1,0 +1,1 @@
+../../runtime/board/board_toml.py
