@@ -174,7 +174,7 @@ def _counts() -> list[dict[str, Any]]:
         raise BoardError(f"{COUNTS}: instruction counts cannot be read ({error})") from None
 
 
-def learning_cost(device: Device, work: Workload, arena: int) -> LearningCost:
+def learning_cost(device: BoardPower, work: Workload, arena: int) -> LearningCost:
     """What a step costs on a device with ``arena`` bytes.
 
     A net and method that were counted cost what they were counted to, in the largest counted arena that is not larger
@@ -208,7 +208,7 @@ def _unlike(counted: str, method: str) -> tuple[bool, int]:
 
 
 def _cost(
-    device: Device, count: dict[str, Any], run: dict[str, Any], source: str, macs: float = 1.0, weights: float = 1.0
+    device: BoardPower, count: dict[str, Any], run: dict[str, Any], source: str, macs: float = 1.0, weights: float = 1.0
 ) -> LearningCost:
     """Of a counted run, scaled to a net of so many times the multiply-accumulates and weights."""
 
