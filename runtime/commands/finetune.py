@@ -108,7 +108,7 @@ def _finetune(given: argparse.Namespace) -> int:
         return _compare(given, image, samples, board, job)
     live = _Live(given.json)
     live.note(
-        f"{given.model} learns on a simulated {load_device(board).title}: {len(samples.x)} samples a step, "
+        f"{given.model} learns on a simulated {load_device(board).title}: {len(samples.x)} samples per step, "
         f"{len(samples.held_y)} held back, of {samples.name}{f', {given.drift}' if given.drift else ''}"
     )
     result = tune(image, samples, board, job, live.row, given.checkpoint)
@@ -140,7 +140,7 @@ def _on_board(given: argparse.Namespace, job: Job, image: bytes, samples: Sample
         # With --checkpoint it goes on from what the board has saved, else from the image.
         target = DeviceTarget(device, job.config, fresh=given.checkpoint is None)
         live.note(
-            f"{given.model} learns on the {device.info().board} at {given.target}: {len(samples.x)} samples a step, "
+            f"{given.model} learns on the {device.info().board} at {given.target}: {len(samples.x)} samples per step, "
             f"{len(samples.held_y)} held back; arena {target.memory.arena:,} bytes"
         )
         before = accuracy(image, samples)

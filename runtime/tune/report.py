@@ -28,12 +28,12 @@ def report_text(facts: dict[str, Any]) -> str:
         ("accuracy", f"{before:.1f} % before, {after:.1f} % after, held back"),
         ("energy", f"{facts['joules']:.4g} J: computing {spent['computing']:.4g}, saving {spent['saving']:.3g}, "
                    f"sleeping {spent['sleeping']:.3g}; {spent['lost']:.3g} J of work lost"),
-        ("gained", f"{after - before:+.1f} points, {facts['points_per_joule']:.3g} points a joule"),
-        ("time", f"{duration(facts['seconds'])} on the device, {facts['samples_per_hour']:.4g} samples an hour, "
+        ("gained", f"{after - before:+.1f} points, {facts['points_per_joule']:.3g} points per joule"),
+        ("time", f"{duration(facts['seconds'])} on the device, {facts['samples_per_hour']:.4g} samples per hour, "
                  f"{facts['passes_per_step']} passes a step"),
         ("power", f"{facts['supply']}: {power}"),
         ("RAM", f"{facts['ram']:,} bytes, of them arena {facts['arena']:,} and state {facts['state']:,}"),
-        ("flash", f"{facts['flash']:,} bytes a save; erases: {wear}"),
+        ("flash", f"{facts['flash']:,} bytes per save; erases: {wear}"),
         ("wear", "none" if years is None else f"{years:,.0f} years at one such run a day"),
         ("costs", facts["costs"]),
         ("estimates", ", ".join(facts["estimates"]) or "none"),

@@ -49,28 +49,28 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     main = p.add_argument_group("what to train")
     main.add_argument("--method", choices=METHODS, help="adam: full precision; bc: BinaryConnect; sr, r: rounding")
     main.add_argument("--data", metavar="NAME|PATH", help=f"{', '.join(DATA_NAMES)}, .npz or folder")
-    main.add_argument("--data-dir", metavar="DIR", help="where official files lie (FLIPBIT_DATA, Keras' cache)")
+    main.add_argument("--data-dir", metavar="DIR", help="folder of the official files (FLIPBIT_DATA, Keras' cache)")
     main.add_argument(
         "--net",
         type=_net,
         metavar="NAME|FILE",
         help=f"{', '.join(NETWORK_NAMES)}, or your own: x.h5, x.json, x.py:build",
     )
-    main.add_argument("--width", type=float, metavar="X", help="times the filters of each layer (1)")
+    main.add_argument("--width", type=float, metavar="X", help="factor on the filters of each layer (1)")
     main.add_argument("--recipe", choices=("quick", "paper"), help="defaults for minutes, or the paper's 160 epochs")
     how = p.add_argument_group("how")
     how.add_argument("--optimizer", choices=OPTIMIZERS, help="core around which the method rounds (adam)")
     how.add_argument("--lr", type=float, metavar="X", help="learning rate")
     how.add_argument("--momentum", type=float, metavar="X", help="of sgd (0)")
     how.add_argument("--weight-decay", type=float, metavar="X", help="L2 term added to gradients (0)")
-    how.add_argument("--batch", type=int, metavar="N", help="images a step; 1024 for big-batch SR")
+    how.add_argument("--batch", type=int, metavar="N", help="images per step; 1024 for big-batch SR")
     how.add_argument("--epochs", type=int, metavar="N")
     how.add_argument("--schedule", choices=SCHEDULES, metavar="NAME", help=f"of the rate: {', '.join(SCHEDULES)}")
     how.add_argument("--lr-drops", type=_epochs, metavar="A,B", help="epochs where steps divides it by 10")
     how.add_argument("--restarts", type=int, metavar="N", help="of the schedule restarts; cycles double in length (3)")
     how.add_argument("--warmup", type=int, metavar="N", help="epochs in which the rate rises (0)")
     how.add_argument("--decay-on", choices=("all", "float"), help="weights that --weight-decay acts on (all)")
-    how.add_argument("--batch-growth", type=int, metavar="X", help="the batch doubles along the run up to X times (1)")
+    how.add_argument("--batch-growth", type=int, metavar="X", help="let the batch double during the run, up to X times (1)")
     how.add_argument("--init-from", metavar="H5", help="start from the weights of an earlier run of the same net")
     how.add_argument("--augment", choices=("auto", "none"), help="pad, crop and mirror as fits the data (auto)")
     how.add_argument("--input", choices=("fixed", "mean"), help="net sees pixel − 128, or pixel − mean image")
@@ -95,11 +95,11 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     grid.add_argument("--init", choices=("small", "spread"), help="near zero (Glorot), or all over [−Δ, Δ]")
     grid.add_argument("--buffer-bits", type=int, metavar="K", help="with sr: K integer bits beside each sign, 0 to 8")
     grid.add_argument("--buffer-rule", choices=("core", "mean"), help="mean: no float per weight, one mean per layer")
-    grid.add_argument("--pace", type=float, metavar="X", help="levels a buffer moves in a step of mean (0.4)")
+    grid.add_argument("--pace", type=float, metavar="X", help="levels that a buffer moves in a mean step (0.4)")
     grid.add_argument(
         "--standardize", action="store_true", help="with bc: centre and scale each filter before its sign"
     )
-    grid.add_argument("--estimator", choices=("ste", "ede"), help="gradient of the sign; ede sharpens along the run")
+    grid.add_argument("--estimator", choices=("ste", "ede"), help="gradient of the sign; ede sharpens during the run")
     grid.add_argument("--clip", type=float, metavar="X", help="bound of bc's buffer (Δ; 0: none)")
     grid.add_argument(
         "--activation-bits", type=int, metavar="B", help="simulate activations of B bits, as a device's 8"
@@ -109,7 +109,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     run.add_argument("--seed", type=int, metavar="N", help="of weights, batches and rounding (0)")
     run.add_argument("--threads", type=int, metavar="N", help="cores to use (all)")
     run.add_argument("-o", "--output", type=Path, metavar="DIR", help="folder to write (runs/…)")
-    run.add_argument("--resume", type=Path, metavar="DIR", help="go on with a run, bit for bit; --epochs N extends it")
+    run.add_argument("--resume", type=Path, metavar="DIR", help="continue a run, bit for bit; --epochs N extends it")
     run.add_argument("--no-plot", action="store_true", help="no curves.png")
     run.add_argument("--no-tensorboard", action="store_true", help="no event files")
     run.add_argument("-h", "--help", action="help", help="show this")

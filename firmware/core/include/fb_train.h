@@ -59,7 +59,7 @@ typedef struct fb_train_config {
     uint32_t seed;       /* of the generator */
     uint8_t rule;        /* FB_RULE_… */
     uint8_t buffer_bits; /* k, 0 … FB_BUFFER_BITS_MAX beside each trained bit */
-    uint8_t start;       /* levels beyond the first at which buffers start, 0 … 2^k − 1: how sure the bits are */
+    uint8_t start;       /* levels beyond the first at which buffers start, 0 … 2^k − 1: how certain the bits are */
     bool bits;           /* flip bits of binary layers */
     bool bias;           /* move biases of all layers that have weights */
     uint16_t first_op;   /* train operations first_op … last_op only; 0 and 0xFFFF: all */
@@ -78,7 +78,7 @@ void fb_train_config_pack(const fb_train_config *config, uint8_t *packed);
  * deep, a start beyond it, or bytes that must be 0. `config` is unchanged then. */
 fb_status fb_train_config_unpack(fb_train_config *config, const uint8_t *packed);
 
-/* What a sample said: for progress, and for testing without training. */
+/* The outcome of a sample: for progress, and for testing without training. */
 typedef struct fb_train_result {
     uint16_t predicted; /* class */
     uint32_t loss;      /* cross-entropy in nats, 16 fractional bits */
@@ -110,7 +110,7 @@ typedef struct fb_train {
     void *context;
 } fb_train;
 
-/* Whether a net can be trained so.
+/* Whether a net can be trained with this configuration.
  *
  *   FB_ERR_ARGUMENT  nothing to train, no such operation, an unknown rule, a buffer that is too deep, a maximum over more
  *                    than 256 pixels, more than FB_TRAIN_TENSORS tensors

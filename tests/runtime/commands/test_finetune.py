@@ -46,7 +46,7 @@ def test_the_tuned_image_is_the_one_the_core_makes(files: Path, capsys: pytest.C
         learner.step(samples.x, samples.y, 0.05 * (1 - step / 3))
     tuned = (files / "net-tuned.fbit").read_bytes()
     assert tuned == learner.image != small_image()
-    for word in ("held back", "flips", "device time", "points a joule", "samples an hour", "years", "estimate"):
+    for word in ("held back", "flips", "device time", "points per joule", "samples per hour", "years", "estimate"):
         assert word in shown
 
 
