@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -90,6 +91,10 @@ def test_it_runs_where_only_numpy_is_installed(wheel: Path, tmp_path: Path) -> N
     assert facts["metadata"]["labels"][1] == "bee"
     (result,) = json.loads(run(binaries / "flipbit", "run", "m.fbit", "x.npy", "--json", **here).stdout)
     assert [one["classes"][0]["class"] for one in result["each"]] == Model(small_image()).classify(photos(9))
+    assert "flipbit train --method" in run(binaries / "flipbit", **here).stdout  # verbs of other packages are known
+    refused = subprocess.run([binaries / "flipbit", "train", "--method", "bc"], capture_output=True, text=True, **here)  # type: ignore[call-overload]
+    assert refused.returncode == 2
+    assert re.fullmatch(r"error: \w+ is not installed here: pip install 'flipbit\[train\]'\n", refused.stderr)
     modules = "import sys, flipbit.runtime.commands.cli; print(*sys.modules)"
     loaded = run(binaries / "python", "-c", modules, **here).stdout.split()
     assert not {"tensorflow", "keras", "larq", "PIL", "flipbit.train", "flipbit.export"} & set(loaded)
