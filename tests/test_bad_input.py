@@ -759,7 +759,6 @@ def test_every_command_ends_by_the_same_rule() -> None:
         "firmware/fuzz/make_corpus.py", "firmware/fuzz/stack_depth.py", "runtime/simulate/traces/generate.py",  # theirs
     }  # fmt: skip
     homes = {"runtime/__main__.py": "runtime/commands/cli.py", "runtime/finetune.py": "runtime/commands/cli.py",
-             "runtime/commands/finetune.py": "runtime/commands/cli.py",
              "runtime/commands/flash.py": "runtime/commands/device.py", "runtime/study.py": "studies/learning.py",
              "export/verify.py": "export/commands/verify.py", "export/show.py": "export/commands/show.py",
              "train/run.py": "train/commands/train.py", "train/reproduce.py": "train/commands/reproduce.py",

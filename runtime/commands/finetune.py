@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -15,31 +14,26 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-try:
-    from flipbit.runtime.board.profile import build, load_profile
-    from flipbit.runtime.core.model import Model
-    from flipbit.runtime.data.pictures import add_resize_option
-    from flipbit.runtime.errors import ArgumentError
-    from flipbit.runtime.files import check_place, write_atomically
-    from flipbit.runtime.link.device import open_device
-    from flipbit.runtime.link.learn_device import DeviceTarget
-    from flipbit.runtime.shown import say, shown, shown_json
-    from flipbit.runtime.simulate.power import load_device
-    from flipbit.runtime.text_table import text_table
-    from flipbit.runtime.tune.compare import best_of, compare
-    from flipbit.runtime.tune.job import METHOD, SEED, STEPS, Job
-    from flipbit.runtime.tune.methods import METHODS
-    from flipbit.runtime.tune.offline import NAME as OFFLINE
-    from flipbit.runtime.tune.offline import tune_offline
-    from flipbit.runtime.tune.plot import plot, pyplot
-    from flipbit.runtime.tune.report import duration, report_text, timeline_text
-    from flipbit.runtime.tune.result import Row, TuningResult
-    from flipbit.runtime.tune.run import tune, tune_on_board
-    from flipbit.runtime.tune.samples import HELD_BACK, SAMPLES, Samples, accuracy, load_samples
-except ModuleNotFoundError as error:
-    if error.name is None or not error.name.startswith("flipbit"):
-        raise
-    sys.exit("flipbit is not installed here; run:  pip install -e .   (or: make setup)")
+from flipbit.runtime.board.profile import build, load_profile
+from flipbit.runtime.core.model import Model
+from flipbit.runtime.data.pictures import add_resize_option
+from flipbit.runtime.errors import ArgumentError
+from flipbit.runtime.files import check_place, write_atomically
+from flipbit.runtime.link.device import open_device
+from flipbit.runtime.link.learn_device import DeviceTarget
+from flipbit.runtime.shown import say, shown, shown_json
+from flipbit.runtime.simulate.power import load_device
+from flipbit.runtime.text_table import text_table
+from flipbit.runtime.tune.compare import best_of, compare
+from flipbit.runtime.tune.job import METHOD, SEED, STEPS, Job
+from flipbit.runtime.tune.methods import METHODS
+from flipbit.runtime.tune.offline import NAME as OFFLINE
+from flipbit.runtime.tune.offline import tune_offline
+from flipbit.runtime.tune.plot import plot, pyplot
+from flipbit.runtime.tune.report import duration, report_text, timeline_text
+from flipbit.runtime.tune.result import Row, TuningResult
+from flipbit.runtime.tune.run import tune, tune_on_board
+from flipbit.runtime.tune.samples import HELD_BACK, SAMPLES, Samples, accuracy, load_samples
 
 
 def add_finetune_parser(commands: Any) -> None:
@@ -246,9 +240,3 @@ class _Live:
             str(row.flips), "-" if row.joules is None else f"{row.joules:.4g} J",
             "-" if row.seconds is None else duration(row.seconds),
         ))  # fmt: skip
-
-
-if __name__ == "__main__":
-    from flipbit.runtime.commands.cli import main
-
-    sys.exit(main(["finetune", *sys.argv[1:]]))

@@ -6,10 +6,9 @@ board, letting go of it makes it run.
 
 from __future__ import annotations
 
-import socket
 from pathlib import Path
 
-from flipbit.runtime.link.line import LineError
+from flipbit.runtime.link.line import LineError, connect_unix
 
 PIECE = 1024  # bytes in a packet: QEMU's buffer holds 2,048 as text
 
@@ -18,13 +17,15 @@ class DebugPort:
     """A debug server at a Unix socket."""
 
     def __init__(self, path: Path, timeout: float = 60.0):
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._socket.settimeout(timeout)
         self._rest = b""
         try:
-            self._socket.connect(str(path))
+            self._socket = connect_unix(path, timeout)
+        except OSError as error:
+            raise LineError(f"{path}: no debug server answers there ({error})") from None
+        self._socket.settimeout(timeout)
+        try:
             self._ask("?")
-        except (OSError, LineError) as error:
+        except LineError as error:
             self._socket.close()
             raise LineError(f"{path}: no debug server answers there ({error})") from None
 

@@ -27,7 +27,7 @@ from pathlib import Path
 from flipbit.runtime.board.profile import BoardError, Profile, load_profile
 from flipbit.runtime.errors import ArgumentError
 from flipbit.runtime.link.debug_port import DebugPort
-from flipbit.runtime.link.line import LineError, SocketLine
+from flipbit.runtime.link.line import LineError, SocketLine, connect_unix
 from flipbit.runtime.link.memory import BoardMemory, storage_region
 from flipbit.runtime.stopping import end_child, run_child, start_child
 
@@ -143,11 +143,9 @@ class Emulator:
 
     def line(self) -> SocketLine:
         """The board's UART. One at a time."""
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            connection.connect(str(self.uart))
+            connection = connect_unix(self.uart)
         except OSError as error:
-            connection.close()
             raise LineError(self._last_words() or f"{self.uart}: {error.strerror}") from None
 
         def why() -> str:

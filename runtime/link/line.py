@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,6 +17,25 @@ class LineError(FlipbitError):
 
     def __str__(self) -> str:
         return self.message
+
+
+def connect_unix(path: Path, patience: float = 60.0) -> socket.socket:
+    """A connection to the socket at ``path``; its server may still be starting. OSError after ``patience`` seconds.
+
+    A server's file is there a moment before it listens, a long one on a busy machine; until then it refuses.
+    """
+    deadline = time.monotonic() + patience
+    while True:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            connection.connect(str(path))
+        except OSError as error:
+            connection.close()
+            if not isinstance(error, ConnectionRefusedError) or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+        else:
+            return connection
 
 
 class Line(Protocol):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -118,6 +119,10 @@ def test_it_runs_where_only_numpy_is_installed(wheel: Path, tmp_path: Path) -> N
     np.savez(tmp_path / "samples.npz", x=photos(9), y=np.arange(9) % 5)
     learn = ["finetune", "m.fbit", "--data", "samples.npz", "--target", "sim:microbit", "--steps", "1", "-o", "t.fbit"]
     assert "BBC micro:bit v1" in run(binaries / "flipbit", *learn, **here).stdout
+    assert "flipbit train --method" in run(binaries / "flipbit", **here).stdout  # verbs of other packages are known
+    refused = subprocess.run([binaries / "flipbit", "train", "--method", "bc"], capture_output=True, text=True, **here)  # type: ignore[call-overload]
+    assert refused.returncode == 2
+    assert re.fullmatch(r"error: \w+ is not installed here: pip install 'flipbit\[train\]'\n", refused.stderr)
     modules = "import sys, flipbit.runtime.commands.cli; print(*sys.modules)"
     loaded = run(binaries / "python", "-c", modules, **here).stdout.split()
     assert not {"tensorflow", "keras", "larq", "PIL", "flipbit.train", "flipbit.export"} & set(loaded)

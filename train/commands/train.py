@@ -70,7 +70,9 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     how.add_argument("--restarts", type=int, metavar="N", help="of the schedule restarts; cycles double in length (3)")
     how.add_argument("--warmup", type=int, metavar="N", help="epochs in which the rate rises (0)")
     how.add_argument("--decay-on", choices=("all", "float"), help="weights that --weight-decay acts on (all)")
-    how.add_argument("--batch-growth", type=int, metavar="X", help="let the batch double during the run, up to X times (1)")
+    how.add_argument(
+        "--batch-growth", type=int, metavar="X", help="let the batch double during the run, up to X times (1)"
+    )
     how.add_argument("--init-from", metavar="H5", help="start from the weights of an earlier run of the same net")
     how.add_argument("--augment", choices=("auto", "none"), help="pad, crop and mirror as fits the data (auto)")
     how.add_argument("--input", choices=("fixed", "mean"), help="net sees pixel − 128, or pixel − mean image")
