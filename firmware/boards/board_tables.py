@@ -20,7 +20,6 @@ from board_toml import Profile, ProfileError
 
 DOCUMENT = read_profile.BOARDS.parents[1] / "docs" / "boards.md"
 Row = tuple[str, ...]
-IMAGE_SLOTS = 2  # FB_LEDGER_SLOTS
 
 
 def core_name(profile: Profile) -> str:
@@ -54,22 +53,14 @@ def boards_table(profiles: list[Profile]) -> list[Row]:
     return rows
 
 
-def slots(profile: Profile) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Number and bytes of the slots for images and of the ledger's, as firmware/app/fb_slots.h and fb_ledger_flash.c
-    divide the storage."""
-    pages = profile.store.size // profile.page
-    for_images = pages // 2 if pages >= 4 else max(0, pages - 2)
-    images = IMAGE_SLOTS if for_images >= IMAGE_SLOTS else min(1, for_images)
-    rest = pages - for_images
-    ledger = min(4, max(2, rest * profile.page // profile.ram.size))
-    return (images, for_images // max(1, images) * profile.page), (ledger, rest // ledger * profile.page)
-
-
 def storage_table(profiles: list[Profile]) -> list[Row]:
     rows: list[Row] = [("board", "storage", "slots for images", "slots of the ledger")]
     for p in (p for p in profiles if p.store.size):
-        images, ledger = slots(p)
-        cells = (f"{number} × {kilobytes(size)}" for number, size in (images, ledger))
+        s = p.storage
+        ledger = s.ledger // p.page // s.ledger_slots * p.page
+        cells = (
+            f"{number} × {kilobytes(size)}" for number, size in ((s.images, s.image_size), (s.ledger_slots, ledger))
+        )
         rows.append((f"`{p.name}`", storage(p), *cells))
     return rows
 

@@ -25,6 +25,7 @@ FIGURES = {
     "flash": {"current": "mA", "erase": "ms", "program": "us", "endurance": "erases"},
 }
 EXPLAINED = "boards/template/profile.toml explains every key"
+IMAGE_SLOTS = 2  # FB_LEDGER_SLOTS
 
 
 class ProfileError(Exception):
@@ -59,6 +60,16 @@ class Figure:
     @property
     def estimate(self) -> bool:
         return "estimate" in self.source
+
+
+@dataclass(frozen=True)
+class Storage:
+    """How the application divides a board's storage: firmware/app/fb_slots.h, fb_ledger_flash.c. Bytes."""
+
+    images: int  # slots for images
+    image_size: int  # of each
+    ledger: int  # all of the ledger
+    ledger_slots: int
 
 
 @dataclass(frozen=True)
@@ -100,6 +111,15 @@ class Profile:
     @property
     def store_kind(self) -> str:
         return str(self.facts["store"]["kind"])
+
+    @property
+    def storage(self) -> Storage:
+        pages = self.store.size // self.page
+        for_images = pages // 2 if pages >= 4 else max(0, pages - 2)
+        images = IMAGE_SLOTS if for_images >= IMAGE_SLOTS else min(1, for_images)
+        ledger = (pages - for_images) * self.page
+        slots = min(4, max(2, ledger // self.ram.size))  # no record is longer than RAM
+        return Storage(images, for_images // max(1, images) * self.page, ledger, slots)
 
     @property
     def flash_total(self) -> int:

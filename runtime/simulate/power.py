@@ -39,7 +39,8 @@ class BoardPower:
     ram: int
     stack: int
     store_kind: str
-    store_size: int
+    store_size: int  # of the ledger, which keeps what is learned
+    store_slots: int
     page: int
     unit: int
     counts: str  # core whose counts apply
@@ -123,7 +124,8 @@ def load_device(name: str) -> BoardPower:
         ram=board.ram.size,
         stack=int(board.facts["memory"]["stack"]),
         store_kind=board.store_kind,
-        store_size=board.store.size,
+        store_size=board.storage.ledger,
+        store_slots=board.storage.ledger_slots,
         page=board.page,
         unit=board.unit,
         counts=counts,

@@ -355,8 +355,7 @@ class SimulatedDevice:
 
     def _new_flash(self) -> SimulatedFlash:
         d = self.device
-        size = d.store_size // d.page * d.page or 4 * d.page
-        return SimulatedFlash(size, d.page, d.store_unit, 2, d.reprogram)
+        return SimulatedFlash(d.store_size or 4 * d.page, d.page, d.store_unit, d.store_slots, d.reprogram)
 
     def _energy_of_save(self) -> float:
         """Joules of a save that has to erase, found by making some on a flash of the same kind."""

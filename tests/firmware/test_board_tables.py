@@ -47,11 +47,11 @@ def test_the_application_divides_the_storage_as_the_table_says(name: str, tmp_pa
         pytest.skip("needs cc")
     profile = read_profile.read(name)
     read_profile.generate(profile, tmp_path)
-    (images, image_size), (ledger, ledger_size) = board_tables.slots(profile)
+    division = profile.storage
     (tmp_path / "slots.c").write_text(
         '#include "fb_ledger_flash.c"\n#include "fb_slots.h"\n'
-        f'_Static_assert(FB_SLOT_COUNT == {images} && FB_SLOT_SIZE == {image_size}, "slots for images");\n'
-        f'_Static_assert(SLOTS == {ledger} && PAGES / SLOTS * BOARD_STORE_PAGE == {ledger_size}, "ledger");\n',
+        f'_Static_assert(FB_SLOT_COUNT == {division.images} && FB_SLOT_SIZE == {division.image_size}, "images");\n'
+        f'_Static_assert(SLOTS == {division.ledger_slots} && SIZE == {division.ledger}, "ledger");\n',
         encoding="ascii",
     )
     folders = (tmp_path, *(ROOT / "firmware" / part for part in ("app", "boards", "core/include")))

@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flipbit.runtime.commands import finetune
 from flipbit.runtime.commands.cli import main
 from flipbit.runtime.core.learner import Learner
 from flipbit.runtime.core.model import Model
@@ -20,6 +19,7 @@ from flipbit.runtime.tune.job import Job
 from flipbit.runtime.tune.methods import COMPARED
 from flipbit.runtime.tune.run import tune
 from flipbit.runtime.tune.samples import HELD_BACK, load_samples
+from tests.checkout import ROOT
 from tests.nets.small_nets import photos, small_image
 from tests.runtime.tune.labelled import labelled, some_samples
 
@@ -101,13 +101,13 @@ def test_a_plot_that_cannot_be_written_is_one_line(files: Path, capsys: pytest.C
 
 
 def test_a_battery_that_ends_leaves_a_good_image_and_says_why(files: Path, capsys: pytest.CaptureFixture) -> None:
-    assert main(arguments(files, "--supply", "battery:0.0045")) == 0
+    assert main(arguments(files, "--supply", "battery:0.003")) == 0
     assert "ended early" in capsys.readouterr().out
     read_image((files / "net-tuned.fbit").read_bytes())
 
 
 def test_the_script_runs_by_its_path(files: Path) -> None:
-    script = Path(finetune.__file__)
+    script = ROOT / "runtime" / "finetune.py"
     command = [sys.executable, str(script), *arguments(files, "--steps", "1")[1:]]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
