@@ -123,24 +123,32 @@ def _radix_4(real: Array, imaginary: Array, shift: Array, done: int) -> tuple[Ar
     return rounded(new_real, shift).reshape(real.shape), rounded(new_imaginary, shift).reshape(real.shape)
 
 
+def powers(real: Array, imaginary: Array, shift: Array) -> Array:
+    """Powers of the bins 0 … n − 1 of the real FFT in int64, from the complex FFT of n pairs; that of bin 0 is 0."""
+    n = real.shape[1]
+    k = np.arange(1, n // 2 + 1)
+    zr, zi, mr, mi = real[:, k], imaginary[:, k], real[:, n - k], imaginary[:, n - k]
+    sr, si, dr, di = zr + mr, zi - mi, zr - mr, zi + mi
+    cosine, sine = (w.astype(np.int32) >> 1 for w in rotation(k * (CIRCLE // (2 * n))))
+    tr, ti = di * cosine - dr * sine + 0x2000 >> 14, dr * cosine + di * sine + 0x2000 >> 14
+    found = np.zeros(real.shape, np.int64)
+    for at, xr, xi in ((n - k, sr - tr, si + ti), (k, sr + tr, si - ti)):
+        xr, xi = (rounded(v, shift).astype(np.int64) for v in (xr, xi))
+        found[:, at] = xr * xr + xi * xi
+    return found
+
+
 def band_energies(real: Array, imaginary: Array, exponent: Array, config: AudioConfig) -> tuple[Array, Array]:
     """Energies [frames, bands] in int64 and an exponent per frame."""
-    points = config.fft // 2
     first, segment, rising = mel_bands(config)
-    k = first + np.arange(len(segment))
-    shift = np.maximum(headroom(real, imaginary) - 14, 0)
-    zr, zi, mr, mi = real[:, k], imaginary[:, k], real[:, points - k], imaginary[:, points - k]
-    sr, si, dr, di = (rounded(v, shift) for v in (zr + mr, zi - mi, zr - mr, zi + mi))
-    cosine, sine = (w.astype(np.int32) for w in rotation(k * (CIRCLE // config.fft)))
-    xr, xi = _times(di, -dr, cosine, sine)
-    xr, xi = (sr + xr + 1 >> 1).astype(np.int64), (si + xi + 1 >> 1).astype(np.int64)
-    power = xr * xr + xi * xi
+    shift = np.where(headroom(real, imaginary) > 14, 2, 1).astype(np.int32)
+    power = powers(real, imaginary, shift)[:, first : first + len(segment)]
     up = power * rising >> 15
     sums = np.zeros((len(real), config.bands + 2), np.int64)  # band b at b + 1
     starts = np.flatnonzero(np.diff(segment, prepend=-1))
     sums[:, segment[starts] + 1] += np.add.reduceat(up, starts, 1)
     sums[:, segment[starts]] += np.add.reduceat(power - up, starts, 1)
-    return sums[:, 1:-1], exponent + shift
+    return sums[:, 1:-1], exponent + shift - 1
 
 
 def logarithm(energies: Array, exponent: Array, config: AudioConfig) -> Array:

@@ -52,7 +52,7 @@ fb_status fb_audio_open(fb_audio *audio, const fb_audio_config *config, void *me
     audio->filled = 0;
     audio->first_bin = (uint16_t)first_bin;
     audio->spectrum = memory;
-    audio->samples = audio->spectrum + config->fft;
+    audio->samples = (int16_t *)(audio->spectrum + config->fft / 2);
     audio->hann = audio->samples + config->window;
     audio->weights = (uint16_t *)(audio->hann + config->window / 2 + 1);
     audio->starts = audio->weights + bins;

@@ -44,17 +44,30 @@ static uint32_t weighted(uint32_t value, uint32_t weight) {
     return (value >> 16) * weight * 2 + ((value & 0xFFFF) * weight >> 15);
 }
 
-/* |X[k]|² of the real FFT from the complex FFT Z of pairs: 2 X[k] = (Z[k] + Z*[n − k]) − j e^(−jπk/n) (Z[k] − Z*[n − k]).
- * `halved` is 1 where sums need a bit that is not there. */
-static inline uint32_t power(const int16_t *spectrum, uint32_t points, uint32_t k, uint32_t step, uint32_t halved) {
-    const int16_t *z = spectrum + 2 * k, *m = spectrum + 2 * (points - k);
-    fb_audio_angle w = fb_audio_rotation(k * step);
-    int32_t half = (int32_t)halved;
-    int32_t sum_re = (z[0] + m[0] + half) >> halved, sum_im = (z[1] - m[1] + half) >> halved;
-    int32_t dif_re = (z[0] - m[0] + half) >> halved, dif_im = (z[1] + m[1] + half) >> halved;
-    int32_t re = (sum_re + ((dif_im * w.cosine - dif_re * w.sine + 0x4000) >> 15) + 1) >> 1;
-    int32_t im = (sum_im + ((-dif_re * w.cosine - dif_im * w.sine + 0x4000) >> 15) + 1) >> 1;
+static inline uint32_t squared(int32_t re, int32_t im) {
     return (uint32_t)re * (uint32_t)re + (uint32_t)im * (uint32_t)im;
+}
+
+/* Powers |X[k]|² of the real FFT, in place of the complex FFT Z of n pairs, for k = from … to and n − k, to ≤ n / 2:
+ *
+ *     2 X[k]      = (Z[k] + Z*[n − k]) − j e^(−jπk/n) (Z[k] − Z*[n − k])
+ *     2 X*[n − k] = (Z[k] + Z*[n − k]) + j e^(−jπk/n) (Z[k] − Z*[n − k])
+ *
+ * Differences have 17 bits, so that cosine and sine have one less here. Results are halved `shift` times. */
+static void make_powers(uint32_t *spectrum, uint32_t n, uint32_t from, uint32_t to, uint32_t shift) {
+    uint32_t step = FB_AUDIO_CIRCLE / (2 * n), k;
+    const int16_t *sine = fb_audio_sine + from * step, *cosine = fb_audio_sine + FB_AUDIO_QUARTER - from * step;
+    uint32_t *z = spectrum + from, *m = spectrum + n - from;
+    int32_t half = (int32_t)(1u << shift >> 1);
+    for (k = from; k <= to; k++, sine += step, cosine -= step, z++, m--) {
+        int32_t z_re = (int16_t)(*z & 0xFFFF), z_im = (int16_t)(*z >> 16);
+        int32_t m_re = (int16_t)(*m & 0xFFFF), m_im = (int16_t)(*m >> 16);
+        int32_t sum_re = z_re + m_re + half, sum_im = z_im - m_im + half, dif_re = z_re - m_re, dif_im = z_im + m_im;
+        int32_t c = *cosine >> 1, s = *sine >> 1;
+        int32_t re = (dif_im * c - dif_re * s + 0x2000) >> 14, im = (dif_re * c + dif_im * s + 0x2000) >> 14;
+        *m = squared((sum_re - re) >> shift, (sum_im + im) >> shift);
+        *z = squared((sum_re + re) >> shift, (sum_im - im) >> shift); /* in the middle, where both are one, this */
+    }
 }
 
 /* log2 of energy · 4^exponent on the scale of the configuration. */
@@ -68,17 +81,23 @@ static int8_t feature(const fb_audio_config *config, uint64_t energy, int32_t ex
 
 void fb_audio_bands(const fb_audio *audio, fb_audio_scale scale, int8_t *row) {
     const fb_audio_config *config = &audio->config;
-    uint32_t points = config->fft / 2u, step = FB_AUDIO_CIRCLE / config->fft, halved = scale.headroom > 14;
-    uint32_t segment, k = audio->first_bin;
-    int32_t exponent = scale.exponent + (int32_t)halved;
+    uint32_t n = config->fft / 2u, first = audio->first_bin, last = audio->starts[config->bands + 1] - 1u;
+    uint32_t shift = scale.headroom > 14 ? 2 : 1; /* |X| must be below 2^16 */
+    uint32_t from = first < n - last ? first : n - last, to = last < n - first ? last : n - first, segment;
+    int32_t exponent = scale.exponent + (int32_t)shift - 1;
     const uint16_t *weight = audio->weights;
+    const uint32_t *power = audio->spectrum + first;
     uint64_t energy = 0; /* of the band that rose in the segment before */
+    if (last <= n / 2) from = first;
+    if (first >= n / 2) from = n - last;
+    make_powers(audio->spectrum, n, from, to < n / 2 ? to : n / 2, shift);
     for (segment = 0; segment <= config->bands; segment++) {
+        const uint32_t *end = audio->spectrum + audio->starts[segment + 1];
         uint64_t rises = 0, falls = 0;
-        for (; k < audio->starts[segment + 1]; k++) {
-            uint32_t all = power(audio->spectrum, points, k, step, halved), part = weighted(all, *weight++);
+        for (; power < end; power++) {
+            uint32_t part = weighted(*power, *weight++);
             rises += part;
-            falls += all - part;
+            falls += *power - part;
         }
         if (segment) row[segment - 1] = feature(config, energy + falls, exponent);
         energy = rises;

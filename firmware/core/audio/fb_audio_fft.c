@@ -5,98 +5,112 @@
  * N real samples are N / 2 complex ones, z[n] = x[2n] + j x[2n + 1], in bit-reversed order. Stages of radix 4 (and one
  * of radix 2 first, where N / 2 is no power of 4) go over them in place:
  *
- *     | real 0 | imaginary 0 | real 1 | …
+ *     | real 0, imaginary 0 | real 1, imaginary 1 | …        a word each, the real part in its lower half
  */
 #include "fb_audio_internal.h"
 
 #include <string.h>
+
+#if defined(__ARM_FEATURE_DSP) && !defined(__ARM_NEON) /* two products in one instruction */
+#include <arm_acle.h>
+#define FB_AUDIO_DSP
+#endif
+
+typedef struct complex32 {
+    int32_t re, im;
+} complex32;
+
+static inline complex32 unpacked(uint32_t pair) {
+    complex32 found = {(int16_t)(pair & 0xFFFF), (int16_t)(pair >> 16)};
+    return found;
+}
+
+/* Shifts, stores and folds both parts. */
+static inline uint32_t put(uint32_t *z, int32_t re, int32_t im, uint32_t shift) {
+    *z = ((uint32_t)(re >> shift) & 0xFFFF) | (uint32_t)(im >> shift) << 16;
+    return *z ^ *z << 1;
+}
+
+/* Folds of pairs: the lowest bit of the upper part is mixed with the lower part's sign, and says nothing. */
+static inline uint32_t pairs_headroom(uint32_t folds) { return fb_audio_headroom((folds | folds >> 16) & 0xFFFF); }
 
 /* Windowed samples, scaled to the full range of int16, in bit-reversed order. */
 static fb_audio_scale load(const fb_audio *audio) {
     const int16_t *x = audio->samples, *hann = audio->hann;
     uint32_t window = audio->config.window, half = window / 2, top = audio->config.fft / 4u, place = 0, bit, n;
     uint32_t folds = 0, shift;
+    int32_t rounding;
     fb_audio_scale scale;
     for (n = 0; n < window; n++) folds |= fb_audio_fold(x[n]);
     shift = fb_audio_headroom(folds);
+    rounding = (int32_t)(1u << shift >> 1);
     scale.exponent = (int32_t)shift - 15;
-    memset(audio->spectrum, 0, audio->config.fft * sizeof *audio->spectrum);
+    memset(audio->spectrum, 0, audio->config.fft / 2u * sizeof *audio->spectrum);
     folds = 0;
-    for (n = 0; n < window; n++) {
-        int32_t value = (x[n] * hann[n <= half ? n : window - n] + (int32_t)(1u << shift >> 1)) >> shift;
-        folds |= fb_audio_fold(value);
-        audio->spectrum[2 * place + (n & 1)] = (int16_t)value;
-        if (n & 1) { /* count up from the highest bit down */
-            for (bit = top; place & bit; bit >>= 1) place ^= bit;
-            place |= bit;
-        }
+    for (n = 0; n < window; n += 2) {
+        int32_t re = x[n] * hann[n <= half ? n : window - n] + rounding, im = 0;
+        if (n + 1 < window) im = x[n + 1] * hann[n < half ? n + 1 : window - n - 1] + rounding;
+        folds |= put(audio->spectrum + place, re, im, shift);
+        for (bit = top; place & bit; bit >>= 1) place ^= bit; /* count up from the highest bit down */
+        place |= bit;
     }
-    scale.headroom = fb_audio_headroom(folds);
+    scale.headroom = pairs_headroom(folds);
     return scale;
 }
 
-static uint32_t radix_2(int16_t *z, uint32_t points, uint32_t shift) {
+/* Neighbours become their sum and difference. */
+static uint32_t radix_2(uint32_t *z, uint32_t points, uint32_t shift) {
     uint32_t folds = 0, i;
     int32_t half = (int32_t)(1u << shift >> 1);
-    for (i = 0; i < points; i += 2, z += 4) {
-        int32_t a = z[0] + half, b = z[1] + half, c = z[2], d = z[3];
-        z[0] = (int16_t)((a + c) >> shift);
-        z[1] = (int16_t)((b + d) >> shift);
-        z[2] = (int16_t)((a - c) >> shift);
-        z[3] = (int16_t)((b - d) >> shift);
-        folds |= fb_audio_fold(z[0]) | fb_audio_fold(z[1]) | fb_audio_fold(z[2]) | fb_audio_fold(z[3]);
+    for (i = 0; i < points; i += 2) {
+        complex32 a = unpacked(z[i]), b = unpacked(z[i + 1]);
+        a.re += half;
+        a.im += half;
+        folds |= put(z + i, a.re + b.re, a.im + b.im, shift);
+        folds |= put(z + i + 1, a.re - b.re, a.im - b.im, shift);
     }
     return folds;
 }
 
-typedef struct complex32 {
-    int32_t re, im;
-} complex32;
-
-static inline complex32 get(const int16_t *z) {
-    complex32 found = {z[0], z[1]};
+/* pair · (cosine − j sine) */
+static inline complex32 turned(uint32_t pair, fb_audio_angle w) {
+    complex32 found;
+#ifdef FB_AUDIO_DSP
+    int16x2_t z = (int16x2_t)pair, angle = (int16x2_t)((uint32_t)(uint16_t)w.cosine | (uint32_t)(uint16_t)w.sine << 16);
+    found.re = __smlad(z, angle, 0x4000) >> 15;
+    found.im = __smlsdx(angle, z, 0x4000) >> 15;
+#else
+    complex32 z = unpacked(pair);
+    found.re = (z.re * w.cosine + z.im * w.sine + 0x4000) >> 15;
+    found.im = (z.im * w.cosine - z.re * w.sine + 0x4000) >> 15;
+#endif
     return found;
 }
 
-/* z (cosine − j sine) */
-static inline complex32 turned(const int16_t *z, fb_audio_angle w) {
-    complex32 found = {(z[0] * w.cosine + z[1] * w.sine + 0x4000) >> 15,
-                       (z[1] * w.cosine - z[0] * w.sine + 0x4000) >> 15};
-    return found;
-}
-
-static inline uint32_t put(int16_t *z, int32_t re, int32_t im, uint32_t shift) {
-    re >>= shift;
-    im >>= shift;
-    z[0] = (int16_t)re;
-    z[1] = (int16_t)im;
-    return fb_audio_fold(re) | fb_audio_fold(im);
-}
-
-/* Four transforms of `done` points each, at a distance of 2 · done values, become one; `a` is the place in the first.
- * In bit-reversed order the second has the samples 4n + 2, the third 4n + 1. The half that rounds is in each of the four
- * sums by way of a. */
-static inline uint32_t butterfly(int16_t *a, uint32_t done, complex32 b, complex32 c, complex32 d, uint32_t shift) {
-    int32_t half = (int32_t)(1u << shift >> 1), re = a[0] + half, im = a[1] + half;
+/* Four transforms of `done` points each become one; `z` is the place in the first. In bit-reversed order the second has
+ * the samples 4n + 2, the third 4n + 1. The half that rounds gets into each of the four sums by way of the first. */
+static inline uint32_t butterfly(uint32_t *z, uint32_t done, complex32 b, complex32 c, complex32 d, uint32_t shift) {
+    complex32 a = unpacked(z[0]);
+    int32_t half = (int32_t)(1u << shift >> 1), re = a.re + half, im = a.im + half;
     int32_t p_re = re + b.re, p_im = im + b.im, q_re = re - b.re, q_im = im - b.im;
     int32_t s_re = c.re + d.re, s_im = c.im + d.im, t_re = c.re - d.re, t_im = c.im - d.im;
-    uint32_t folds = put(a, p_re + s_re, p_im + s_im, shift);
-    folds |= put(a + 2 * done, q_re + t_im, q_im - t_re, shift);
-    folds |= put(a + 4 * done, p_re - s_re, p_im - s_im, shift);
-    return folds | put(a + 6 * done, q_re - t_im, q_im + t_re, shift);
+    uint32_t folds = put(z, p_re + s_re, p_im + s_im, shift);
+    folds |= put(z + done, q_re + t_im, q_im - t_re, shift);
+    folds |= put(z + 2 * done, p_re - s_re, p_im - s_im, shift);
+    return folds | put(z + 3 * done, q_re - t_im, q_im + t_re, shift);
 }
 
-static uint32_t radix_4(int16_t *spectrum, uint32_t points, uint32_t done, uint32_t shift) {
-    uint32_t step = FB_AUDIO_CIRCLE / (4 * done), folds = 0, k;
-    int16_t *z, *end = spectrum + 2 * points;
-    for (z = spectrum; z < end; z += 8 * done) {
-        folds |= butterfly(z, done, get(z + 2 * done), get(z + 4 * done), get(z + 6 * done), shift);
+static uint32_t radix_4(uint32_t *spectrum, uint32_t points, uint32_t done, uint32_t shift) {
+    uint32_t step = FB_AUDIO_CIRCLE / (4 * done), folds = 0, k, *z, *end = spectrum + points;
+    for (z = spectrum; z < end; z += 4 * done) {
+        complex32 b = unpacked(z[done]), c = unpacked(z[2 * done]), d = unpacked(z[3 * done]);
+        folds |= butterfly(z, done, b, c, d, shift);
     }
     for (k = 1; k < done; k++) {
         fb_audio_angle w1 = fb_audio_rotation(k * step), w2 = fb_audio_rotation(2 * k * step);
         fb_audio_angle w3 = fb_audio_rotation(3 * k * step);
-        for (z = spectrum + 2 * k; z < end; z += 8 * done) {
-            complex32 b = turned(z + 2 * done, w2), c = turned(z + 4 * done, w1), d = turned(z + 6 * done, w3);
+        for (z = spectrum + k; z < end; z += 4 * done) {
+            complex32 b = turned(z[done], w2), c = turned(z[2 * done], w1), d = turned(z[3 * done], w3);
             folds |= butterfly(z, done, b, c, d, shift);
         }
     }
@@ -109,14 +123,14 @@ fb_audio_scale fb_audio_spectrum(const fb_audio *audio) {
     for (shift = points; shift > 2; shift >>= 2) continue;
     if (shift == 2) { /* an odd power of 2. Sums are at most twice as large. */
         shift = scale.headroom > 14 ? scale.headroom - 14 : 0;
-        scale.headroom = fb_audio_headroom(radix_2(audio->spectrum, points, shift));
+        scale.headroom = pairs_headroom(radix_2(audio->spectrum, points, shift));
         scale.exponent += (int32_t)shift;
         done = 2;
     }
     for (; done < points; done *= 4) {
         uint32_t most = done == 1 ? 13 : 12; /* sums of 4; with turns 1 + 3 √2 times as large, 2^2.4 */
         shift = scale.headroom > most ? scale.headroom - most : 0;
-        scale.headroom = fb_audio_headroom(radix_4(audio->spectrum, points, done, shift));
+        scale.headroom = pairs_headroom(radix_4(audio->spectrum, points, done, shift));
         scale.exponent += (int32_t)shift;
     }
     return scale;

@@ -18,7 +18,21 @@ typedef struct fb_audio_angle {
 } fb_audio_angle;
 
 /* Of an angle in steps of 2π / 1024: 0 to 767. */
-fb_audio_angle fb_audio_rotation(uint32_t steps);
+static inline fb_audio_angle fb_audio_rotation(uint32_t steps) {
+    const int16_t *sine = fb_audio_sine;
+    fb_audio_angle found;
+    if (steps <= FB_AUDIO_QUARTER) {
+        found.cosine = sine[FB_AUDIO_QUARTER - steps];
+        found.sine = sine[steps];
+    } else if (steps <= 2 * FB_AUDIO_QUARTER) {
+        found.cosine = (int16_t)-sine[steps - FB_AUDIO_QUARTER];
+        found.sine = sine[2 * FB_AUDIO_QUARTER - steps];
+    } else {
+        found.cosine = (int16_t)-sine[3 * FB_AUDIO_QUARTER - steps];
+        found.sine = (int16_t)-sine[steps - 2 * FB_AUDIO_QUARTER];
+    }
+    return found;
+}
 
 /* Each bit that differs from its neighbour below, gathered over many values. */
 static inline uint32_t fb_audio_fold(int32_t value) { return (uint32_t)value ^ (uint32_t)value << 1; }

@@ -46,19 +46,3 @@ uint32_t fb_audio_log2(uint64_t value) {
     step = (uint32_t)logarithms[index + 1] - logarithms[index];
     return (exponent << 15) + logarithms[index] + ((step * (mantissa >> 9 & 0xFFFF) + 0x8000) >> 16);
 }
-
-fb_audio_angle fb_audio_rotation(uint32_t steps) {
-    const int16_t *sine = fb_audio_sine;
-    fb_audio_angle found;
-    if (steps <= FB_AUDIO_QUARTER) {
-        found.cosine = sine[FB_AUDIO_QUARTER - steps];
-        found.sine = sine[steps];
-    } else if (steps <= 2 * FB_AUDIO_QUARTER) {
-        found.cosine = (int16_t)-sine[steps - FB_AUDIO_QUARTER];
-        found.sine = sine[2 * FB_AUDIO_QUARTER - steps];
-    } else {
-        found.cosine = (int16_t)-sine[3 * FB_AUDIO_QUARTER - steps];
-        found.sine = (int16_t)-sine[steps - 2 * FB_AUDIO_QUARTER];
-    }
-    return found;
-}

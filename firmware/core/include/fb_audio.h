@@ -82,7 +82,7 @@ typedef struct fb_audio {
     fb_audio_config config;
     uint16_t filled;    /* samples that wait for their row */
     uint16_t first_bin; /* of the FFT that counts */
-    int16_t *spectrum;  /* fft / 2 complex numbers */
+    uint32_t *spectrum; /* fft / 2 complex numbers, int16 each: real part in the lower half */
     int16_t *samples;   /* of the window */
     int16_t *hann;      /* its first half, 1/32768 */
     uint16_t *weights;  /* of each bin in the band that rises there, 1/32768 */
@@ -97,7 +97,7 @@ typedef struct fb_audio {
  * Takes a logarithm and a division per bin of the FFT, as do the next two. */
 fb_status fb_audio_check(const fb_audio_config *config);
 
-/* Bytes of memory that fb_audio_open needs; 0 if it would refuse the configuration. 2,982 for FB_AUDIO_KEYWORDS. */
+/* Bytes of memory that fb_audio_open needs; 0 if it would refuse the configuration. 3,036 for FB_AUDIO_KEYWORDS. */
 size_t fb_audio_size(const fb_audio_config *config);
 
 /* Begin a stream. `memory` is aligned to FB_ALIGN and must stay; its content does not matter.
