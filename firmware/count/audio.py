@@ -96,7 +96,9 @@ def count(core: Core, config: AudioConfig, folder: Path, plugin: Path) -> AudioC
     said = {line.split()[0]: [int(word) for word in line.split()[1:]] for line in report.splitlines()}
     expected = host_rows(config)
     if said["rows"] != [len(expected), zlib.crc32(expected.tobytes())]:
-        raise CountError(f"{core.name}: features differ from the host's: {said['rows'][1]:08x} in {said['rows'][0]} rows")
+        raise CountError(
+            f"{core.name}: features differ from the host's: {said['rows'][1]:08x} in {said['rows'][0]} rows"
+        )
     opened, *rows = counting.parse_regions(out.read_text(encoding="ascii"))
     if len(rows) != len(expected):
         raise CountError(f"{core.name}: {len(rows)} rows were counted of {len(expected)}")
@@ -166,7 +168,7 @@ def _main(given: argparse.Namespace) -> None:
     sys.stdout.write(f"{config}: {config.rows(RATE)} rows in the second\n\n{table(results)}\n\n")
     sys.stdout.write(
         "Instructions are counted; every row equals the host's and NumPy's, bit for bit. Cycles are a model: Arm's\n"
-        "published costs for memory without wait states. Bytes: memory of the caller's, fb_audio, stack, code with tables.\n"
+        "published costs for memory without wait states. Bytes: the caller's memory, fb_audio, stack, code and tables.\n"
     )
 
 

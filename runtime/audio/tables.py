@@ -77,6 +77,7 @@ def mel_bands(config: AudioConfig) -> Bands:
     if not filled[1 : config.bands + 1].all():
         raise ArgumentError(
             f"{config.bands} audio bands within {config.low_hz} … {config.high_hz} Hz are narrower than the "
-            f"{RATE / config.fft:.4g} Hz of an FFT of {config.fft} points: use fewer bands, a wider range or a larger FFT"
+            f"{RATE / config.fft:.4g} Hz of an FFT of {config.fft} points: use fewer bands, "
+            "a wider range or a larger FFT"
         )
     return Bands(int(bins[inside][0]), segment, rising)

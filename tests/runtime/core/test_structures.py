@@ -6,13 +6,14 @@ import ctypes
 import subprocess
 from pathlib import Path
 
+from flipbit.runtime.audio import front_end
 from flipbit.runtime.core import learner, store
 from flipbit.runtime.core import library as core
 from flipbit.runtime.core.model import ARENA_ALIGN
 from tests.checkout import ROOT
 
 FIRMWARE = ROOT / "firmware"
-HEADERS = ("stdio.h", "stddef.h", "flipbit.h", "fb_train.h", "fb_store.h", "fb_flash_sim.h")
+HEADERS = ("stdio.h", "stddef.h", "flipbit.h", "fb_train.h", "fb_store.h", "fb_audio.h", "fb_flash_sim.h")
 
 # What a structure is called in C. Of fb_flash only the first fields are read; all others are whole.
 STRUCTURES: dict[type[ctypes.Structure], str] = {
@@ -27,16 +28,18 @@ STRUCTURES: dict[type[ctypes.Structure], str] = {
     store._CRecord: "fb_record",
     store._CStore: "fb_store",
     store._CFlash: "fb_flash",
+    front_end._CAudioConfig: "fb_audio_config",
+    front_end._CAudio: "fb_audio",
 }
 PARTIAL = {store._CFlash}
 
 
 def test_every_structure_of_the_runtime_is_looked_at() -> None:
-    here = {kind for module in (core, learner, store) for kind in vars(module).values() if _is_structure(kind)}
+    here = {kind for module in (core, learner, store, front_end) for kind in vars(module).values() if _is_structure(kind)}
     assert here == set(STRUCTURES)
     sources = (ROOT / "runtime").rglob("*.py")
     places = {path.name for path in sources if "(ctypes.Structure)" in path.read_text()}
-    assert places == {"library.py", "learner.py", "store.py"}
+    assert places == {"library.py", "learner.py", "store.py", "front_end.py"}
 
 
 def _is_structure(kind: object) -> bool:
