@@ -168,7 +168,7 @@ def _main(given: argparse.Namespace) -> None:
     sys.stdout.write(f"{config}: {config.rows(RATE)} rows in the second\n\n{table(results)}\n\n")
     sys.stdout.write(
         "Instructions are counted; every row equals the host's and NumPy's, bit for bit. Cycles are a model: Arm's\n"
-        "published costs for memory without wait states. Bytes: the caller's memory, fb_audio, stack, code and tables.\n"
+        "published costs for memory without wait states. Bytes: memory of the caller, fb_audio, stack, code, tables.\n"
     )
 
 
