@@ -32,7 +32,10 @@ static uint32_t run(const fb_audio_config *config, const int16_t *samples, size_
     uint32_t found = 0;
     fb_audio audio;
     REQUIRE(fb_audio_open(&audio, config, memory, size - 1) == FB_ERR_ARENA);
+    REQUIRE(fb_audio_open(&audio, config, memory + 4, size) == FB_ERR_ALIGN);
+    REQUIRE(fb_audio_open(&audio, config, NULL, size) == FB_ERR_ARGUMENT);
     REQUIRE(fb_audio_open(&audio, config, memory, size) == FB_OK);
+    REQUIRE(fb_audio_push(&audio, NULL, 1, &at, (int8_t *)memory) == FB_ERR_ARGUMENT);
     while (at < count) {
         size_t given = count - at < piece ? count - at : piece, used = given + 1;
         int8_t *row = (int8_t *)allocate(config->bands);

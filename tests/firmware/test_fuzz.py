@@ -1,7 +1,7 @@
-"""Whatever an image, a saved state, a flash or a microphone gives, the core refuses or keeps its promises: docs/trust.md.
+"""Whatever bytes the core gets, in an image, a state, a flash or a sound, it refuses them or keeps its promises.
 
-The fuzz targets (firmware/fuzz/fuzz_*.c) hold the promises; here they meet their corpora, damaged images, a short run
-of the fuzzer and other word sizes. Planted bugs show that they would notice.
+The fuzz targets (firmware/fuzz/fuzz_*.c) hold the promises of docs/trust.md; here they meet their corpora, damaged
+images, a short run of the fuzzer and other word sizes. Planted bugs show that they would notice.
 """
 
 from __future__ import annotations
