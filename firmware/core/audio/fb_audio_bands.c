@@ -17,7 +17,7 @@ fb_status fb_audio_plan_bands(const fb_audio_config *config, uint16_t *weights, 
     uint32_t low = fb_audio_log2((MEL_HZ + config->low_hz) * fft);
     uint32_t range = fb_audio_log2((MEL_HZ + config->high_hz) * fft) - low; /* below 3.64 · 32768 */
     uint32_t k, next = 0;                                                   /* the segment that starts next */
-    uint64_t fed = 0;                                                       /* bands with a bin, one bit each */
+    uint32_t fed = 0; /* bands that have a bin, up to the first that has none */
     *first_bin = *bins = 0;
     for (k = 1; k < fft / 2; k++) {
         uint32_t at = fb_audio_log2(MEL_HZ * fft + FB_AUDIO_RATE * k), scaled, segment, weight;
@@ -26,8 +26,8 @@ fb_status fb_audio_plan_bands(const fb_audio_config *config, uint16_t *weights, 
         scaled = (at - low) * (bands + 1);
         segment = scaled / range;
         weight = ((scaled % range) << 15) / range;
-        if (weight && segment < bands) fed |= (uint64_t)1 << segment;
-        if (segment) fed |= (uint64_t)1 << (segment - 1);
+        if (segment == fed + 1) fed++; /* falls here */
+        if (segment == fed && weight && fed < bands) fed++;
         if (!*bins) *first_bin = k;
         for (; next <= segment; next++) {
             if (starts) starts[next] = (uint16_t)k;
@@ -36,7 +36,7 @@ fb_status fb_audio_plan_bands(const fb_audio_config *config, uint16_t *weights, 
         ++*bins;
     }
     for (; starts && next <= bands + 1; next++) starts[next] = (uint16_t)k;
-    return fed == UINT64_MAX >> (64 - bands) ? FB_OK : FB_ERR_SHAPE;
+    return fed == bands ? FB_OK : FB_ERR_SHAPE;
 }
 
 /* value · weight / 32768, rounded down, without products of 64 bits: `value` is at most 2^31. */

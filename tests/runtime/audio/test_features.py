@@ -10,13 +10,25 @@ from hypothesis import assume, event, example, given, settings
 from hypothesis import strategies as st
 
 from flipbit.runtime.audio.config import LIMITS, RATE, AudioConfig
-from flipbit.runtime.audio.features import features, powers, spectrum
+from flipbit.runtime.audio.features import band_energies, features, powers, spectrum
 from flipbit.runtime.audio.front_end import FrontEnd
 from flipbit.runtime.audio.tables import LOG2, SINE, hann, log2, mel_bands
 from flipbit.runtime.errors import ArgumentError, FlipbitError
 from tests.checkout import ROOT
 
-KINDS = ("silence", "square", "impulse", "noise", "quiet noise", "lowest", "alternating", "sine", "one step", "bursts")
+KINDS = (
+    "silence",
+    "square",
+    "impulse",
+    "noise",
+    "quiet noise",
+    "lowest",
+    "alternating",
+    "sine",
+    "one step",
+    "bursts",
+    "chirp",
+)
 
 
 @st.composite
@@ -45,6 +57,7 @@ def sound(kind: str, size: int, seed: int) -> np.ndarray:
         "alternating": np.where(n % 2, -32768, 32767),
         "sine": np.rint(random.uniform(0, 32767) * np.sin(n * random.uniform(0, np.pi))),
         "one step": np.where(n > period, -1, 0),
+        "chirp": np.clip(random.uniform(8e3, 2e5) * np.sin(n * n * random.uniform(0, np.pi) / 1024), -32768, 32767),
         "bursts": random.integers(-32768, 32768, size) >> random.integers(0, 16),
     }
     return values[kind].astype(np.int16)
@@ -74,6 +87,16 @@ def test_c_and_numpy_agree_to_the_bit(config: AudioConfig, kind: str, seed: int,
     expected = features(samples, config)
     assert expected.shape == (config.rows(samples.size), config.bands)
     np.testing.assert_array_equal(FrontEnd(config).push(samples), expected)
+
+
+def test_sums_beyond_32_bits_agree_too() -> None:
+    """A clipped chirp is as loud in every bin."""
+    config = AudioConfig(window=1024, hop=1024, fft=1024, bands=1, low_hz=0, high_hz=8000, floor=0, gain=64)
+    samples = np.stack([sound("chirp", 1024, seed) for seed in range(50)])
+    energies, _ = band_energies(*spectrum(samples, config), config)
+    assert energies.max() >= 2**32
+    found = np.stack([FrontEnd(config).push(clip) for clip in samples])
+    np.testing.assert_array_equal(found, features(samples, config))
 
 
 @pytest.mark.slow
