@@ -520,6 +520,10 @@ BAD_WORDS = [
     (["firmware/count/bench.py", "model.fbit", "--cores", "none"], "--cores"),
     (["firmware/count/bench.py", "model.fbit", "--boards", "none"], "--boards"),
     (["firmware/count/learn.py", "model.fbit", "--methods", "none"], "--methods"),
+    *((["firmware/count/audio.py", option, value], named) for option, value, named in [
+        ("--cores", "none", "--cores"), ("--set", "bands", "--set"), ("--set", "colour=3", "--set"),
+        ("--set", "bands=65", "bands"), ("--set", "fft=500", "fft"), ("--json", "none/x.json", "none"),
+    ]),
     (["firmware/demo.py", "--walk"], "--walk"),
     *(([*TRAIN, option, value], option) for option, value in [
         ("--epochs", "0"), ("--epochs", "-1"), ("--epochs", "x"), ("--batch", "0"), ("--lr", "nan"), ("--lr", "-1"),
@@ -578,6 +582,7 @@ SHOWS = {  # quick commands that print much
     "train/reproduce.py --help": ["train/reproduce.py", "--help"],
     "runtime/study.py --help": ["runtime/study.py", "--help"],
     "firmware/count/bench.py --help": ["firmware/count/bench.py", "--help"],
+    "firmware/count/audio.py --help": ["firmware/count/audio.py", "--help"],
     "firmware/boards/run_images.py --help": ["firmware/boards/run_images.py", "--help"],
     "firmware/demo.py --help": ["firmware/demo.py", "--help"],
 }

@@ -155,8 +155,8 @@ PLANTED = {  # target, file, what is right, what is not
     "a window that is one value too long": (
         "audio",
         "audio/fb_audio.c",
-        "config->window / 2u + 1 + *bins",
-        "config->window / 2u + *bins",
+        "(config->window + 1u) / 2 + 1 + *bins",
+        "(config->window + 1u) / 2 + *bins",
     ),
 }
 

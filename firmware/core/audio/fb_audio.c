@@ -14,7 +14,7 @@ static fb_status plan(const fb_audio_config *config, uint32_t *first_bin, uint32
     fb_status status;
     if (!config || !within_limits(config)) return FB_ERR_ARGUMENT;
     status = fb_audio_plan_bands(config, NULL, NULL, first_bin, bins);
-    *size = 2u * ((size_t)config->fft + config->window + config->window / 2u + 1 + *bins + config->bands + 2u);
+    *size = 2u * ((size_t)config->fft + config->window + (config->window + 1u) / 2 + 1 + *bins + config->bands + 2u);
     return status;
 }
 
@@ -30,13 +30,14 @@ size_t fb_audio_size(const fb_audio_config *config) {
     return plan(config, &first_bin, &bins, &size) == FB_OK ? size : 0;
 }
 
-/* 32768 sin²(π n / window), n = 0 … window / 2. */
+/* 32768 sin²(π n / window), n = 0 … window / 2 rounded up; of an odd window the last two are the same. */
 static void make_hann(int16_t *hann, uint32_t window) {
-    for (uint32_t n = 0; n <= window / 2; n++) {
+    for (uint32_t i = 0; i <= (window + 1) / 2; i++) {
+        uint32_t n = i <= window / 2 ? i : window - i;
         uint32_t at = (n << 21) / window, index = at >> 12, rest = at & 4095; /* a quarter has 256 · 4096 places */
         uint32_t sine = (uint32_t)fb_audio_sine[index];
         if (rest) sine += (((uint32_t)fb_audio_sine[index + 1] - sine) * rest + 2048) >> 12;
-        hann[n] = (int16_t)((sine * sine + 0x4000) >> 15);
+        hann[i] = (int16_t)((sine * sine + 0x4000) >> 15);
     }
 }
 
@@ -54,7 +55,7 @@ fb_status fb_audio_open(fb_audio *audio, const fb_audio_config *config, void *me
     audio->spectrum = memory;
     audio->samples = (int16_t *)(audio->spectrum + config->fft / 2);
     audio->hann = audio->samples + config->window;
-    audio->weights = (uint16_t *)(audio->hann + config->window / 2 + 1);
+    audio->weights = (uint16_t *)(audio->hann + (config->window + 1) / 2 + 1);
     audio->starts = audio->weights + bins;
     make_hann(audio->hann, config->window);
     return fb_audio_plan_bands(config, audio->weights, audio->starts, &first_bin, &bins);

@@ -34,26 +34,37 @@ static inline uint32_t put(uint32_t *z, int32_t re, int32_t im, uint32_t shift) 
 /* Folds of pairs: the lowest bit of the upper part is mixed with the lower part's sign, and says nothing. */
 static inline uint32_t pairs_headroom(uint32_t folds) { return fb_audio_headroom((folds | folds >> 16) & 0xFFFF); }
 
+/* The place after `place` in bit-reversed order: counts up from the highest bit down. */
+static inline uint32_t next_place(uint32_t place, uint32_t top) {
+    while (place & top) {
+        place ^= top;
+        top >>= 1;
+    }
+    return place | top;
+}
+
 /* Windowed samples, scaled to the full range of int16, in bit-reversed order. */
 static fb_audio_scale load(const fb_audio *audio) {
-    const int16_t *x = audio->samples, *hann = audio->hann;
-    uint32_t window = audio->config.window, half = window / 2, top = audio->config.fft / 4u, place = 0, bit, n;
-    uint32_t folds = 0, shift;
-    int32_t rounding;
+    const int16_t *x = audio->samples, *end = x + audio->config.window, *middle, *hann = audio->hann;
+    uint32_t *spectrum = audio->spectrum, top = audio->config.fft / 4u, place = 0, folds = 0, shift;
+    int32_t half;
     fb_audio_scale scale;
-    for (n = 0; n < window; n++) folds |= fb_audio_fold(x[n]);
+    for (; x < end; x++) folds |= fb_audio_fold(*x);
     shift = fb_audio_headroom(folds);
-    rounding = (int32_t)(1u << shift >> 1);
+    half = (int32_t)(1u << shift >> 1);
     scale.exponent = (int32_t)shift - 15;
-    memset(audio->spectrum, 0, audio->config.fft / 2u * sizeof *audio->spectrum);
+    memset(spectrum, 0, audio->config.fft / 2u * sizeof *spectrum);
     folds = 0;
-    for (n = 0; n < window; n += 2) {
-        int32_t re = x[n] * hann[n <= half ? n : window - n] + rounding, im = 0;
-        if (n + 1 < window) im = x[n + 1] * hann[n < half ? n + 1 : window - n - 1] + rounding;
-        folds |= put(audio->spectrum + place, re, im, shift);
-        for (bit = top; place & bit; bit >>= 1) place ^= bit; /* count up from the highest bit down */
-        place |= bit;
+    x = audio->samples;
+    middle = x + audio->config.window / 2;
+    for (; x < middle; x += 2, hann += 2, place = next_place(place, top)) {
+        folds |= put(spectrum + place, x[0] * hann[0] + half, x[1] * hann[1] + half, shift);
     }
+    hann = audio->hann + (end - x); /* and backwards */
+    for (; x + 1 < end; x += 2, hann -= 2, place = next_place(place, top)) {
+        folds |= put(spectrum + place, x[0] * hann[0] + half, x[1] * hann[-1] + half, shift);
+    }
+    if (x < end) folds |= put(spectrum + place, x[0] * hann[0] + half, 0, shift);
     scale.headroom = pairs_headroom(folds);
     return scale;
 }

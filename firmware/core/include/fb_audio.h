@@ -40,8 +40,7 @@ extern "C" {
 #define FB_AUDIO_BANDS_MOST 64
 #define FB_AUDIO_FLOOR_MOST 48
 
-/* What to compute. A net expects the features it was trained with: all fields but none of the memory's size are part of
- * that. */
+/* What to compute. A net expects the features it was trained with: the same value in every field. */
 typedef struct fb_audio_config {
     /* Samples under the Hann window: 32 to `fft`. 480 (30 ms) is usual for speech: a longer window resolves pitch and
      * low bands better, a shorter one resolves plosives better and costs 3 bytes of RAM per sample less. */
@@ -84,7 +83,7 @@ typedef struct fb_audio {
     uint16_t first_bin; /* of the FFT that counts */
     uint32_t *spectrum; /* fft / 2 complex numbers, int16 each: real part in the lower half */
     int16_t *samples;   /* of the window */
-    int16_t *hann;      /* its first half, 1/32768 */
+    int16_t *hann;      /* the window's first half, 1/32768 */
     uint16_t *weights;  /* of each bin in the band that rises there, 1/32768 */
     uint16_t *starts;   /* bands + 2: the bin at which a band starts to rise, the one behind the last */
 } fb_audio;
