@@ -524,6 +524,9 @@ BAD_WORDS = [
         ("--cores", "none", "--cores"), ("--set", "bands", "--set"), ("--set", "colour=3", "--set"),
         ("--set", "bands=65", "bands"), ("--set", "fft=500", "fft"), ("--json", "none/x.json", "none"),
     ]),
+    (["firmware/count/audio_precision.py", "good.npz"], "not a WAV file"),
+    (["firmware/count/audio_precision.py", "none.wav"], "none.wav"),
+    (["firmware/count/audio_precision.py", "good.npz", "--clips", "0"], "--clips"),
     (["firmware/demo.py", "--walk"], "--walk"),
     *(([*TRAIN, option, value], option) for option, value in [
         ("--epochs", "0"), ("--epochs", "-1"), ("--epochs", "x"), ("--batch", "0"), ("--lr", "nan"), ("--lr", "-1"),

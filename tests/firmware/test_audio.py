@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import wave
 from pathlib import Path
 
 import audio
+import audio_precision
 import counting
+import numpy as np
 import pytest
 from counting import CORES, CountError
 
@@ -82,3 +85,15 @@ def test_settings_are_read_and_wrong_ones_named(capsys: pytest.CaptureFixture[st
         assert "expected NAME=NUMBER" in capsys.readouterr().err
     assert audio.main(["--set", "bands=99"]) == 2
     assert "audio bands is 99; expected 1 … 64" in capsys.readouterr().err
+
+
+def test_precision_is_reported_for_every_size_and_loudness(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "noise.wav"
+    with wave.open(str(path), "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(16_000)
+        file.writeframes(np.random.default_rng(1).integers(-20_000, 20_000, 40_000).astype("<i2").tobytes())
+    assert audio_precision.main([str(path)]) == 0
+    said = capsys.readouterr().out
+    assert said.count(" dB") == 12 and "2 clips:" in said

@@ -35,7 +35,9 @@ PARTIAL = {store._CFlash}
 
 
 def test_every_structure_of_the_runtime_is_looked_at() -> None:
-    here = {kind for module in (core, learner, store, front_end) for kind in vars(module).values() if _is_structure(kind)}
+    here = {
+        kind for module in (core, learner, store, front_end) for kind in vars(module).values() if _is_structure(kind)
+    }
     assert here == set(STRUCTURES)
     sources = (ROOT / "runtime").rglob("*.py")
     places = {path.name for path in sources if "(ctypes.Structure)" in path.read_text()}
