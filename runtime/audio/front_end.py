@@ -15,7 +15,8 @@ from dataclasses import astuple
 import numpy as np
 
 from flipbit.runtime.audio.config import AudioConfig
-from flipbit.runtime.core.library import aligned, check, library
+from flipbit.runtime.audio.tables import mel_bands
+from flipbit.runtime.core.library import aligned, check, library, status_name
 from flipbit.runtime.errors import ArgumentError, CoreError
 
 Array = np.ndarray
@@ -59,13 +60,18 @@ def _core() -> ctypes.CDLL:
     return core
 
 
+def core_status(config: AudioConfig) -> str:
+    """What the C core says of a configuration: ``FB_OK``, or the name of the reason why it refuses it."""
+    return status_name(_core().fb_audio_check(byref(_CAudioConfig(*astuple(config)))))
+
+
 class FrontEnd:
     """A stream of samples on its way to rows of features, in memory of its own."""
 
     def __init__(self, config: AudioConfig | None = None):
         self.config = config or AudioConfig()
+        mel_bands(self.config)  # refuses what the core refuses, and says what to do
         packed = _CAudioConfig(*astuple(self.config))
-        check(_core().fb_audio_check(byref(packed)), f"the C core refuses {self.config}")
         self.size = int(_core().fb_audio_size(byref(packed)))  # bytes of memory on a device
         self._memory, self._audio = aligned(self.size), _CAudio()
         status = _core().fb_audio_open(byref(self._audio), byref(packed), self._memory.ctypes.data, self.size)

@@ -63,7 +63,7 @@ typedef struct fb_audio_config {
     uint16_t low_hz, high_hz;
 
     /* The band energy that becomes the lowest feature (−128), as its log2: 0 to 48. Samples count as integers, so that
-     * a sine of amplitude A in the middle of a band has about log2((A · window / 4)²): 43.9 for the loudest sine in 480
+     * a sine of amplitude A in the middle of a band has about log2((A · window / 4)²): 43.8 for the loudest sine in 480
      * samples, while noise of one step (RMS) has about 9. 8 for microphones at usual gain. Higher for a stream with a
      * noisy room or a high gain: steps below it are cut off. */
     uint8_t floor;

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flipbit.runtime.audio.config import AudioConfig
-from flipbit.runtime.audio.front_end import FrontEnd, _CAudio, _CAudioConfig, _core
+from flipbit.runtime.audio.front_end import FrontEnd, _CAudio, _CAudioConfig, _core, core_status
 from flipbit.runtime.core.library import aligned, status_name
-from flipbit.runtime.errors import ArgumentError, FlipbitError
+from flipbit.runtime.errors import ArgumentError
 
 SMALL = AudioConfig(window=100, hop=37, fft=128, bands=12)
 KEYWORDS = (480, 320, 512, 40, 20, 7600, 8, 128)
@@ -56,9 +56,11 @@ def test_other_samples_are_refused(bad: np.ndarray) -> None:
         FrontEnd().push(bad)
 
 
-def test_bands_without_a_bin_are_refused_by_the_core() -> None:
-    with pytest.raises(FlipbitError, match="FB_ERR_SHAPE"):
-        FrontEnd(AudioConfig(window=64, hop=64, fft=64, bands=64))
+def test_bands_without_a_bin_are_refused_by_the_core_and_by_a_line_that_says_what_to_do() -> None:
+    config = AudioConfig(window=64, hop=64, fft=64, bands=64)
+    assert core_status(config) == "FB_ERR_SHAPE"
+    with pytest.raises(ArgumentError, match="use fewer bands"):
+        FrontEnd(config)
 
 
 # window, hop, fft, bands, low_hz, high_hz, floor, gain
