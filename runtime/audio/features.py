@@ -31,7 +31,8 @@ def features(samples: Array, config: AudioConfig | None = None) -> Array:
         mel_bands(config)  # refuses what is refused with samples, too
         return found
     frames = np.lib.stride_tricks.sliding_window_view(samples, config.window, -1)[..., :: config.hop, :]
-    clips, flat = frames if frames.ndim == 3 else frames[None], found.reshape(-1, config.bands)
+    clips = frames if frames.ndim == 3 else frames[None]
+    flat = found.reshape(-1, config.bands)
     together = max(1, FRAMES // rows)
     for first in range(0, len(clips), together):
         part = clips[first : first + together].reshape(-1, config.window)  # copies: windows overlap
