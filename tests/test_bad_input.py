@@ -550,6 +550,13 @@ BAD_WORDS = [
     (["firmware/count/bench.py", "model.fbit", "--cores", "none"], "--cores"),
     (["firmware/count/bench.py", "model.fbit", "--boards", "none"], "--boards"),
     (["firmware/count/learn.py", "model.fbit", "--methods", "none"], "--methods"),
+    *((["firmware/count/audio.py", option, value], named) for option, value, named in [
+        ("--cores", "none", "--cores"), ("--set", "bands", "--set"), ("--set", "colour=3", "--set"),
+        ("--set", "bands=65", "bands"), ("--set", "fft=500", "fft"), ("--json", "none/x.json", "none"),
+    ]),
+    (["firmware/count/audio_precision.py", "good.npz"], "not a WAV file"),
+    (["firmware/count/audio_precision.py", "none.wav"], "none.wav"),
+    (["firmware/count/audio_precision.py", "good.npz", "--clips", "0"], "--clips"),
     (["firmware/demo.py", "--walk"], "--walk"),
     *(([*TRAIN, option, value], option) for option, value in [
         ("--epochs", "0"), ("--epochs", "-1"), ("--epochs", "x"), ("--batch", "0"), ("--lr", "nan"), ("--lr", "-1"),
@@ -613,6 +620,7 @@ SHOWS = {  # quick commands that print much
     "train/reproduce.py --help": ["train/reproduce.py", "--help"],
     "runtime/study.py --help": ["runtime/study.py", "--help"],
     "firmware/count/bench.py --help": ["firmware/count/bench.py", "--help"],
+    "firmware/count/audio.py --help": ["firmware/count/audio.py", "--help"],
     "firmware/boards/run_images.py --help": ["firmware/boards/run_images.py", "--help"],
     "firmware/demo.py --help": ["firmware/demo.py", "--help"],
 }

@@ -35,6 +35,7 @@ CALLS = {
         *("fb_store_open", "fb_store_read", "fb_store_begin", "fb_store_write"),
         *("fb_store_commit", "fb_store_save"),
     ),
+    "fb_audio.h": ("fb_audio_check", "fb_audio_size", "fb_audio_open", "fb_audio_push"),
 }
 KERNELS, SCRATCH, LOOK_ON = "kernels", "their _scratch functions", "after_layer"
 POINTERS: dict[str, tuple[str, ...]] = {  # by function, or by file if all of its functions do the same

@@ -17,6 +17,7 @@ MAY_INCLUDE = {
     "kernels": {"include", "run", "kernels"},
     "learn": {"include", "run", "kernels", "learn"},
     "store": {"include", "store"},
+    "audio": {"include", "audio"},
 }
 FAMILIES = {"reference", "mcu", "helium", "neon", "x86", "gradient"}
 

@@ -1,7 +1,7 @@
-"""Whatever bytes an image, a saved state or a flash has, the core refuses them or keeps its promises: docs/trust.md.
+"""Whatever bytes the core gets, in an image, a state, a flash or a sound, it refuses them or keeps its promises.
 
-The fuzz targets (firmware/fuzz/fuzz_*.c) hold the promises; here they meet their corpora, damaged images, a short run
-of the fuzzer and other word sizes. Planted bugs show that they would notice.
+The fuzz targets (firmware/fuzz/fuzz_*.c) hold the promises of docs/trust.md; here they meet their corpora, damaged
+images, a short run of the fuzzer and other word sizes. Planted bugs show that they would notice.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from tests.patience import PATIENCE
 CORE = ROOT / "firmware/core"
 FUZZ = ROOT / "firmware/fuzz"
 CORPUS = {folder.name: sorted(folder.iterdir()) for folder in (FUZZ / "corpus").iterdir()}
-SHORT = {"image": (60_000, 20), "learning": (3_000, 15), "store": (30_000, 10)}  # runs and seconds: whichever end first
+# Runs and seconds: whichever end first.
+SHORT = {"image": (60_000, 20), "learning": (3_000, 15), "store": (30_000, 10), "audio": (30_000, 5)}
 
 
 def run(command: list[str | Path], **options: object) -> subprocess.CompletedProcess[str]:
@@ -151,6 +152,12 @@ PLANTED = {  # target, file, what is right, what is not
         "&& words[2] <= end - at - overhead(store)",
         "",
     ),
+    "a window that is one value too long": (
+        "audio",
+        "audio/fb_audio.c",
+        "(config->window + 1u) / 2 + 1 + *bins",
+        "(config->window + 1u) / 2 + *bins",
+    ),
 }
 
 
@@ -173,6 +180,7 @@ COVERED = {  # files, and percent of branches: null pointers and flash that fail
     "image": (("fb_open.c", "fb_plan.c", "fb_blocks.c", "fb_layer.c"), 85),
     "learning": (("fb_train.c", "fb_train_state.c", "fb_train_plan.c", "fb_backward.c", "fb_update.c"), 70),
     "store": (("fb_store.c",), 70),
+    "audio": (("fb_audio.c", "fb_audio_fft.c", "fb_audio_bands.c", "fb_audio_tables.c"), 70),
 }
 
 

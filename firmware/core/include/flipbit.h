@@ -70,7 +70,7 @@ typedef enum fb_status {
     FB_ERR_OWNER,    /* what was saved belongs to another model, or is of another kind */
     FB_ERR_ORDER,    /* a call out of order */
     FB_ERR_STATE,    /* a learner's state is damaged, or belongs to another net or configuration */
-    FB_MORE,         /* not an error: a step of learning needs another pass over its samples */
+    FB_MORE,         /* not an error: learning needs another pass over its samples, a row of sound more samples */
     FB_STATUS_COUNT
 } fb_status;
 

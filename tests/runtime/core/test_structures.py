@@ -8,13 +8,14 @@ import re
 import subprocess
 from pathlib import Path
 
+from flipbit.runtime.audio import front_end
 from flipbit.runtime.core import learner, learner_config, store
 from flipbit.runtime.core import library as core
 from flipbit.runtime.core.model import ARENA_ALIGN
 from tests.checkout import ROOT
 
 FIRMWARE = ROOT / "firmware"
-HEADERS = ("stdio.h", "stddef.h", "flipbit.h", "fb_train.h", "fb_store.h", "fb_flash_sim.h")
+HEADERS = ("stdio.h", "stddef.h", "flipbit.h", "fb_train.h", "fb_store.h", "fb_audio.h", "fb_flash_sim.h")
 
 # What a structure is called in C. Of fb_flash only the first fields are read; of fb_train_config none is: it is filled
 # by C. All others are whole.
@@ -30,6 +31,8 @@ STRUCTURES: dict[type[ctypes.Structure], str] = {
     store._CRecord: "fb_record",
     store._CStore: "fb_store",
     store._CFlash: "fb_flash",
+    front_end._CAudioConfig: "fb_audio_config",
+    front_end._CAudio: "fb_audio",
 }
 FOLDERS = ("runtime", "train", "export", "studies", "firmware", "docker")
 BASE = re.compile(r"(Structure|Union)$")
@@ -38,8 +41,11 @@ OPAQUE = {learner._CConfig}
 
 
 def test_every_structure_of_the_runtime_is_looked_at() -> None:
-    here = {kind for module in (core, learner, store) for kind in vars(module).values() if _is_structure(kind)}
+    here = {
+        kind for module in (core, learner, store, front_end) for kind in vars(module).values() if _is_structure(kind)
+    }
     assert here == set(STRUCTURES)
+from flipbit.runtime.audio import front_end
     names = {name for folder in FOLDERS for path in (ROOT / folder).rglob("*.py") for name in _defined(path)}
     assert names == {kind.__name__ for kind in STRUCTURES}
 
