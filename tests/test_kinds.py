@@ -32,7 +32,7 @@ from flipbit.runtime.core.learner import Learner, LearnerConfig
 from flipbit.runtime.errors import FlipbitError, KindError
 from flipbit.runtime.image import kinds, reader, reference
 from flipbit.runtime.image.inputs import to_planes
-from flipbit.runtime.image.kinds import KINDS, Back, Cut, Kind, Shape
+from flipbit.runtime.image.kinds import KINDS, Back, CutOff, Kind, Shape
 from tests.checkout import ROOT
 from tests.nets.small_nets import EXAMPLES, graph_with, repaired
 
@@ -85,7 +85,7 @@ def test_columns_have_the_same_words_in_c_and_python() -> None:
     unknown = {"FB_SHAPE_UNKNOWN": 0}
     assert enumerators("fb_kinds.h", "fb_shape") == {**unknown, **{f"FB_SHAPE_{s.name}": s.value for s in Shape}}
     assert enumerators("fb_kinds.h", "fb_back") == {f"FB_BACK_{b.name}": b.value for b in Back}
-    assert enumerators("fb_kinds.h", "fb_cut") == {f"FB_CUT_{c.name}": c.value for c in Cut}
+    assert enumerators("fb_kinds.h", "fb_cut") == {f"FB_CUT_{c.name}": c.value for c in CutOff}
     flags = {f"FB_FLAG_{name}": getattr(kinds, name) for name in ("RELU", "BINARY", "CHUNKS", "TRAINABLE")}
     assert enumerators("fb_format.h", "fb_flag") == flags
 

@@ -23,7 +23,7 @@ Batch = tuple[np.ndarray, np.ndarray]
 
 
 @dataclass
-class ImageArrays:
+class PartsInMemory:
     """A data set held in memory."""
 
     name: str
@@ -63,7 +63,7 @@ class ImageArrays:
 
 
 @dataclass
-class ImageFiles:
+class PartsInFiles:
     """A data set that stays on disk: ImageNet, or any folder too large for memory.
 
     An image: shorter side to 8/7 of ``size``, then the centre.
@@ -130,7 +130,7 @@ class ImageFiles:
                 yield np.stack(list(images)), np.array([files[i][1] for i in part], np.int64)
 
 
-Images = ImageArrays | ImageFiles
+Images = PartsInMemory | PartsInFiles
 
 
 def read_images(
@@ -146,13 +146,13 @@ def read_images(
     """
     if name == "imagenet":
         found = sets.image_net(data_dir)
-        data = ImageFiles(name, found.train, found.test, found.classes, image_size or 224)
+        data = PartsInFiles(name, found.train, found.test, found.classes, image_size or 224)
         data.notes = _traps(found)
         return data
     return _arrays(name, data_dir, downloads) or _image_folder(name, image_size or 32)
 
 
-def _arrays(name: str, data_dir: str | None, downloads: Callable[[], Any] | None) -> ImageArrays | None:
+def _arrays(name: str, data_dir: str | None, downloads: Callable[[], Any] | None) -> PartsInMemory | None:
     """The set called ``name``, or in the ``.npz`` or official files at that path; None for other things."""
     try:
         found = sets.open_arrays(name, data_dir)
@@ -163,14 +163,14 @@ def _arrays(name: str, data_dir: str | None, downloads: Callable[[], Any] | None
     if found is None:
         return None
     (x, y), (x_test, y_test) = found.read("train"), found.read("test")
-    data = ImageArrays(found.name, x, y, x_test, y_test, found.classes, kind=found.kind)
+    data = PartsInMemory(found.name, x, y, x_test, y_test, found.classes, kind=found.kind)
     if name not in DATA_NAMES:
         data.notes = traps.label_traps(data.y_train, data.y_test, data.classes)
         data.notes += traps.repeats(data.x_train, data.x_test)
     return data
 
 
-def _download(name: str, datasets: Any, missing: sets.MissingError) -> ImageArrays:
+def _download(name: str, datasets: Any, missing: sets.MissingError) -> PartsInMemory:
     """By Keras' downloader, into its cache."""
     source = getattr(datasets, name.replace("-", "_"))
     try:
@@ -179,7 +179,7 @@ def _download(name: str, datasets: Any, missing: sets.MissingError) -> ImageArra
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError(f"{missing.message}; not downloaded either ({reason})") from None
     channels = (*x_train.shape[1:], 1)[:3]
-    return ImageArrays(
+    return PartsInMemory(
         name,
         x_train.reshape(-1, *channels),
         y_train.reshape(-1).astype(np.int64),
@@ -190,7 +190,7 @@ def _download(name: str, datasets: Any, missing: sets.MissingError) -> ImageArra
     )
 
 
-def _image_folder(name: str, size: int) -> ImageArrays:
+def _image_folder(name: str, size: int) -> PartsInMemory:
     """A user's folder, small enough for memory: fitted to a square as `flipbit run` does, grey if all images are."""
     if not Path(name).is_dir():
         raise InputError(
@@ -217,7 +217,7 @@ def _image_folder(name: str, size: int) -> ImageArrays:
     (train, x_train), (test, x_test) = read(found.train), read(found.test)
     found = replace(found, train=train, test=test)
     y_train, y_test = (np.array([label for _, label in part], np.int64) for part in (train, test))
-    data = ImageArrays(found.folder.name, x_train, y_train, x_test, y_test, found.classes)
+    data = PartsInMemory(found.folder.name, x_train, y_train, x_test, y_test, found.classes)
     if failed:
         total = len(failed) + len(train) + len(test)
         named = traps.some([error.message for error in failed])

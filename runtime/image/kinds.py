@@ -35,7 +35,7 @@ class Back(IntEnum):
     CORNER = 5  # to the first of its window
 
 
-class Cut(IntEnum):
+class CutOff(IntEnum):
     """Where a result is cut off, so that its gradient is 0."""
 
     NONE = 0
@@ -63,17 +63,17 @@ class Kind:
     in_place: bool = False  # the result may lie where an input was
     moves_nothing: bool = False  # and there is nothing to do then
     back: Back = Back.NONE
-    cut: Cut = Cut.NONE
+    cut: CutOff = CutOff.NONE
 
 
 KINDS = (
     Kind(
         1, "conv", Shape.WINDOWS, flags=RELU | BINARY | CHUNKS | TRAINABLE, kernel=True, stride=True, padding=True,
-        weights=True, shifts=True, back=Back.WEIGHTS, cut=Cut.ENDS,
+        weights=True, shifts=True, back=Back.WEIGHTS, cut=CutOff.ENDS,
     ),
     Kind(
         2, "dense", Shape.VECTORS, flags=RELU | BINARY | TRAINABLE, weights=True, shifts=True, back=Back.WEIGHTS,
-        cut=Cut.ENDS,
+        cut=CutOff.ENDS,
     ),
     Kind(3, "max_pool", Shape.WINDOWS, kernel=True, stride=True, padding=True, keeps_scale=True, back=Back.LARGEST),
     Kind(
@@ -82,10 +82,10 @@ KINDS = (
     ),
     Kind(
         5, "add", Shape.SAME, inputs=2, factors=2, flags=RELU, shifts=True, in_place=True, back=Back.VALUES,
-        cut=Cut.ENDS,
+        cut=CutOff.ENDS,
     ),
     Kind(6, "shortcut", Shape.STRIDED, stride=True, keeps_scale=True, back=Back.CORNER),
-    Kind(7, "relu", Shape.SAME, keeps_scale=True, in_place=True, back=Back.VALUES, cut=Cut.ZERO),
+    Kind(7, "relu", Shape.SAME, keeps_scale=True, in_place=True, back=Back.VALUES, cut=CutOff.ZERO),
     Kind(8, "flatten", Shape.FLAT, keeps_scale=True, in_place=True, moves_nothing=True, back=Back.VALUES),
 )  # fmt: skip
 

@@ -65,7 +65,7 @@ AUGMENT = {
 
 
 @dataclass
-class ImageArrays(parts.ImageArrays):
+class ImageArrays(parts.PartsInMemory):
     """A data set held in memory."""
 
     augment: Augment = field(default_factory=Augment)
@@ -90,7 +90,7 @@ class ImageArrays(parts.ImageArrays):
 
 
 @dataclass
-class ImageFiles(parts.ImageFiles):
+class ImageFiles(parts.PartsInFiles):
     """A data set read from disk while training: ImageNet, or any folder too large for memory.
 
     Training images: shorter side to 8/7 of ``size``, random crop, mirrored at random; test images: centre crop.
@@ -136,7 +136,7 @@ def load(
 ) -> DataSet:
     """The data set called ``name``, or the ``.npz`` or image folder at that path."""
     found = parts.read_images(name, data_dir, image_size, _keras_datasets)
-    if isinstance(found, parts.ImageArrays):
+    if isinstance(found, parts.PartsInMemory):
         chosen = Augment() if augment == "none" else AUGMENT.get(found.kind, Augment())
         return ImageArrays(**vars(found), augment=chosen).limited(limit)
     return ImageFiles(**vars(found), augmented=augment != "none").limited(limit)

@@ -45,7 +45,6 @@ def test_every_structure_of_the_runtime_is_looked_at() -> None:
         kind for module in (core, learner, store, front_end) for kind in vars(module).values() if _is_structure(kind)
     }
     assert here == set(STRUCTURES)
-from flipbit.runtime.audio import front_end
     names = {name for folder in FOLDERS for path in (ROOT / folder).rglob("*.py") for name in _defined(path)}
     assert names == {kind.__name__ for kind in STRUCTURES}
 
