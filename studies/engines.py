@@ -53,7 +53,7 @@ class Timing:
 
 
 @dataclass(frozen=True)
-class Bench:
+class EngineBench:
     """What ``bench`` found: flipbit first."""
 
     image: str
@@ -72,7 +72,7 @@ class _Runner:
     output: Callable[[], Array]
 
 
-def bench(path: Path, against: Sequence[Path] = (), rounds: int = 100, seed: int = 0) -> Bench:
+def bench(path: Path, against: Sequence[Path] = (), rounds: int = 100, seed: int = 0) -> EngineBench:
     """Median times of one inference, the tools taking turns. Without ``against``, files beside the image are taken."""
     if rounds < 1:
         raise ArgumentError(f"--rounds {rounds}: at least 1")
@@ -98,7 +98,7 @@ def bench(path: Path, against: Sequence[Path] = (), rounds: int = 100, seed: int
         Timing(r.tool, r.kernels, float(m), float(m / median[0]), float(b), float(b / best[0]), share)
         for r, m, b, share in zip(runners, median, best, agreement)
     ]
-    return Bench(str(path), sum(layer.macs for layer in model.layers), rounds, timings, missing)
+    return EngineBench(str(path), sum(layer.macs for layer in model.layers), rounds, timings, missing)
 
 
 def _agreement(runners: list[_Runner], inputs: Array) -> list[float]:
@@ -227,7 +227,7 @@ def _same_shape(file: Path, model: Model, source: Sequence[int], target: Sequenc
         )
 
 
-def describe(result: Bench) -> str:
+def describe(result: EngineBench) -> str:
     """The result as a table for people."""
     rows = [
         [t.tool, f"{1e6 * t.seconds:.0f} µs", f"{t.ratio:.2f}", f"{1e6 * t.best:.0f} µs", f"{t.best_ratio:.2f}",

@@ -213,10 +213,7 @@ def calls(name: str) -> set[str]:
 
 
 def test_files_are_replaced_in_one_place() -> None:
-    assert calls("os.replace") | calls("os.rename") <= {
-        "runtime/files.py",
-        "runtime/link/memory.py",  # what an emulated board remembers: not worth a flush to disk at every write
-    }
+    assert calls("os.replace") | calls("os.rename") == {"runtime/files.py"}
 
 
 def test_errors_that_users_see_have_one_root() -> None:

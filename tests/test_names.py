@@ -13,8 +13,6 @@ PACKAGES = ("runtime", "train", "export", "studies")
 # One thing in two forms: the exporter's writer and the runtime's reader know each other by the format alone, and a
 # layer is a Keras class in train and a node of the deploy graph in export.
 TWINS = {"Tensor", "PadShortcut"}
-# Two things of one name that are still to be told apart; none may join them.
-STILL_SHARED = {"Bench", "Layers", "Sizes"}
 
 
 def public_classes(path: Path) -> list[str]:
@@ -30,4 +28,4 @@ def test_no_two_modules_define_a_public_class_of_the_same_name() -> None:
                 places[name].append(path.relative_to(ROOT).as_posix())
     assert len(places) > 100  # it did look
     shared = {name: where for name, where in places.items() if len(where) > 1}
-    assert {name: where for name, where in shared.items() if name not in TWINS | STILL_SHARED} == {}
+    assert {name: where for name, where in shared.items() if name not in TWINS} == {}

@@ -39,7 +39,7 @@ def difference(name: str, found: Array, expected: Array) -> LayerDifference:
     return LayerDifference(name, float(relative.max()), float(np.mean(relative > ALMOST)), False)
 
 
-class Layers:
+class LayerDifferences:
     """Differences tensor by tensor, batch by batch, of what two runs both show."""
 
     def __init__(self, graph: Graph):

@@ -33,7 +33,7 @@ from flipbit.runtime.image.pixels import Pixels
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from flipbit.export.check.compare import Layers, Tally
+    from flipbit.export.check.compare import LayerDifferences, Tally
 
 PROG = "flipbit verify"
 BATCH = 50
@@ -66,7 +66,7 @@ def _verify(given: argparse.Namespace) -> int:
     from rich.progress import track
 
     from flipbit.export import oracle
-    from flipbit.export.check.compare import Layers, Tally
+    from flipbit.export.check.compare import LayerDifferences, Tally
     from flipbit.export.check.guard import as_the_model_ends
     from flipbit.export.conversion import images_of, open_source, sample_images, to_int8
 
@@ -102,7 +102,7 @@ def _verify(given: argparse.Namespace) -> int:
     names = ([reference.name] if reference else []) + [*graphs, *(run.name for run in runs)]
     tallies = {name: Tally(real) for name in names} | {run.name: Tally(run.graph) for run in runs}
     loss = Tally(real)  # of the int8 oracle against the real one
-    layers = {run.name: Layers(run.graph) for run in runs}
+    layers = {run.name: LayerDifferences(run.graph) for run in runs}
     steps = dict.fromkeys(layers, 0)
     batches = range(0, data.test_size, BATCH)
     progress = track(batches, "running", console=console, disable=not console.is_terminal)
@@ -210,7 +210,7 @@ def _steps(graph: Graph, values: dict[str, Array]) -> int:
     return max((operation_apart(graph, op, values) for op in shown), default=0)
 
 
-def _disagreement(run: _Run, pixels: Pixels, tally: Tally, layers: Layers, steps: int) -> str:
+def _disagreement(run: _Run, pixels: Pixels, tally: Tally, layers: LayerDifferences, steps: int) -> str:
     """Why a file is not the model's, or nothing."""
     if run.pixels and not np.allclose(run.pixels(np.arange(256)), pixels(np.arange(256)), rtol=1e-4, atol=1e-6):
         return f"says that pixels become {run.pixels.formula}, the model's become {pixels.formula}"
@@ -226,7 +226,7 @@ def _disagreement(run: _Run, pixels: Pixels, tally: Tally, layers: Layers, steps
     return ""
 
 
-def _print(console: Console, title: str, tallies: dict[str, Tally], layers: dict[str, Layers]) -> None:
+def _print(console: Console, title: str, tallies: dict[str, Tally], layers: dict[str, LayerDifferences]) -> None:
     from rich.table import Table
 
     table = Table(title=title, title_justify="left")

@@ -11,12 +11,11 @@ Storage that is RAM on the board (it stands in for flash) is kept as well.
 
 from __future__ import annotations
 
-import contextlib
 import os
-import tempfile
 from pathlib import Path
 
 from flipbit.runtime.board.profile import BoardError, Profile
+from flipbit.runtime.files import write_atomically
 
 ENVIRONMENT = "FLIPBIT_STATE"
 
@@ -83,7 +82,7 @@ class BoardMemory:
         return path if path.is_file() else None
 
     def keep_program(self, elf: Path) -> None:
-        self._write("program.elf", elf.read_bytes())
+        write_atomically(self.folder / "program.elf", elf.read_bytes())
 
     @property
     def storage(self) -> bytes | None:
@@ -96,24 +95,12 @@ class BoardMemory:
         return data if size and len(data) == size else None  # another size: the profile was changed
 
     def keep_storage(self, data: bytes) -> None:
-        self._write("storage.bin", data)
+        write_atomically(self.folder / "storage.bin", data)
 
     def forget(self) -> None:
         """As it came from the factory."""
         for name in ("program.elf", "storage.bin"):
             (self.folder / name).unlink(missing_ok=True)
-
-    def _write(self, name: str, data: bytes) -> None:
-        """Whole or not at all."""
-        handle, temporary = tempfile.mkstemp(dir=self.folder, prefix=f".{name}-")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-            os.replace(temporary, self.folder / name)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
-            raise
 
     def close(self) -> None:
         if self._lock is not None:

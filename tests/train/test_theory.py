@@ -338,7 +338,7 @@ def test_a_gap_above_its_bound_counts_only_beyond_three_standard_errors() -> Non
 
 
 def test_bc_beats_the_floor_that_holds_sr_on_a_quadratic() -> None:
-    bench = convex.Bench(seed=1)
+    bench = convex.ConvexBench(seed=1)
     sr, bc = (bench.strong(quadratic(4), method, 0.5, 3000, 40) for method in ("sr", "bc-stochastic"))
     assert (sr.theorem, bc.theorem) == ("1", "corollary")
     assert sr.curve.gap[-1] > 20 * bc.curve.gap[-1]
@@ -346,7 +346,7 @@ def test_bc_beats_the_floor_that_holds_sr_on_a_quadratic() -> None:
 
 
 def test_srs_floor_is_proportional_to_delta() -> None:
-    bench = convex.Bench(seed=2)
+    bench = convex.ConvexBench(seed=2)
     floors = [bench.strong(quadratic(16), "sr", delta, 2000, 60).curve.gap[-1] for delta in (0.5, 0.125)]
     assert floors[0] / floors[1] == pytest.approx(4, rel=0.25)
 

@@ -37,7 +37,7 @@ Array = np.ndarray
 
 
 @dataclass(frozen=True)
-class Sizes:
+class ConvexSizes:
     steps: int
     runs: int
     dimensions: tuple[int, ...]
@@ -47,9 +47,9 @@ class Sizes:
 
 
 SIZES = {
-    "quick": Sizes(2_000, 50, (1, 16), (0.5, 0.125), 10_000, 100),
-    "small": Sizes(10_000, 100, (1, 10, 100), (0.5, 0.25, 0.125, 0.0625), 100_000, 100),
-    "paper": Sizes(100_000, 100, (1, 10, 100), (0.5, 0.25, 0.125, 0.0625, 0.03125), 100_000, 400),
+    "quick": ConvexSizes(2_000, 50, (1, 16), (0.5, 0.125), 10_000, 100),
+    "small": ConvexSizes(10_000, 100, (1, 10, 100), (0.5, 0.25, 0.125, 0.0625), 100_000, 100),
+    "paper": ConvexSizes(100_000, 100, (1, 10, 100), (0.5, 0.25, 0.125, 0.0625, 0.03125), 100_000, 400),
 }
 
 
@@ -83,7 +83,7 @@ class Check:
         }  # fmt: skip
 
 
-class Bench:
+class ConvexBench:
     """Runs SR and BC and puts the right bound beside each; every check has its own random stream."""
 
     def __init__(self, seed: int):
@@ -151,7 +151,7 @@ def lemma_ratios(dimensions: tuple[int, ...], deltas: tuple[float, ...], seed: i
     return rows
 
 
-def theorem_checks(bench: Bench, sizes: Sizes) -> list[Check]:
+def theorem_checks(bench: ConvexBench, sizes: ConvexSizes) -> list[Check]:
     """Every theorem over Δ at the middle dimension and over d at the middle Δ, within its assumptions."""
     middle = sizes.dimensions[len(sizes.dimensions) // 2], sizes.deltas[len(sizes.deltas) // 2]
     places = [(middle[0], delta) for delta in sizes.deltas]
@@ -169,7 +169,7 @@ def theorem_checks(bench: Bench, sizes: Sizes) -> list[Check]:
     return checks
 
 
-def fine_print(bench: Bench, steps: int, runs: int) -> dict[str, Check]:
+def fine_print(bench: ConvexBench, steps: int, runs: int) -> dict[str, Check]:
     """Problems that break a bound as printed, one for each detail that :mod:`bounds` lists.
 
     ``sum of α, SR`` and ``sum of α, BC``: on an incline with noise many times its slope, w hovers about αG²/2
@@ -202,7 +202,7 @@ def last_decade(curve: Curve) -> float:
 def run(scale: str, folder: Path, seed: int = 0) -> Outcome:
     """Measure every theorem, draw, judge."""
     sizes = size_of(scale, SIZES)
-    bench = Bench(seed)
+    bench = ConvexBench(seed)
     lemma = lemma_ratios(sizes.dimensions, sizes.deltas, seed)
     checks = theorem_checks(bench, sizes)
     special = fine_print(bench, sizes.special_steps, sizes.special_runs)

@@ -176,15 +176,15 @@ def halve_moves(matrix: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class Sizes:
+class MarkovSizes:
     sigmas: tuple[float, ...]
     alphas: tuple[float, ...]
 
 
 SIZES = {
-    "quick": Sizes((1.0, 4.0), tuple(np.logspace(0, -4, 9).tolist())),
-    "small": Sizes((0.75, 1.0, 2.0, 4.0), tuple(np.logspace(0, -4, 17).tolist())),
-    "paper": Sizes((0.75, 1.0, 1.5, 2.0, 3.0, 4.0), tuple(np.logspace(0, -6, 37).tolist())),
+    "quick": MarkovSizes((1.0, 4.0), tuple(np.logspace(0, -4, 9).tolist())),
+    "small": MarkovSizes((0.75, 1.0, 2.0, 4.0), tuple(np.logspace(0, -4, 17).tolist())),
+    "paper": MarkovSizes((0.75, 1.0, 1.5, 2.0, 3.0, 4.0), tuple(np.logspace(0, -6, 37).tolist())),
 }
 LOW, HIGH = -2.0, 7.0  # the toy problem around its three valleys: 19 states
 EPSILON = 0.1

@@ -93,16 +93,16 @@ def histogram(visited: Array, grid: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class Sizes:
+class ToySizes:
     steps: int
     sigmas: tuple[float, ...]
     chains: int
 
 
 SIZES = {
-    "quick": Sizes(200_000, (1.0, 4.0), 1),
-    "small": Sizes(1_000_000, (0.5, 1.0, 2.0, 4.0), 1),
-    "paper": Sizes(1_000_000, (0.5, 1.0, 1.5, 2.0, 3.0, 4.0), 5),
+    "quick": ToySizes(200_000, (1.0, 4.0), 1),
+    "small": ToySizes(1_000_000, (0.5, 1.0, 2.0, 4.0), 1),
+    "paper": ToySizes(1_000_000, (0.5, 1.0, 1.5, 2.0, 3.0, 4.0), 5),
 }
 
 
@@ -153,7 +153,7 @@ def _rises(values: list[float]) -> bool:
     return all(later > earlier or later > 1 - 1e-3 for earlier, later in pairwise(values))
 
 
-def _one_noise(sigma: float, sizes: Sizes, seed: int) -> dict[str, Any]:
+def _one_noise(sigma: float, sizes: ToySizes, seed: int) -> dict[str, Any]:
     grid = wide_grid(sigma)
     best = np.isin(grid, BEST)
     shares: dict[str, list[Array]] = {method: [] for method in CHAINS}  # per α: chains × grid
