@@ -76,7 +76,7 @@ def test_the_wheel_is_for_any_python_3_and_holds_the_compiled_core(wheel: Path) 
         (metadata,) = (archive.read(n).decode() for n in archive.namelist() if n.endswith("METADATA"))
     assert sorted(libraries) == ["flipbit/runtime/core/_core.so", "flipbit/runtime/core/_plan.so"]
     needs = [line for line in metadata.splitlines() if line.startswith("Requires-Dist:") and "extra ==" not in line]
-    assert needs == ["Requires-Dist: numpy>=1.24"]
+    assert needs == ["Requires-Dist: numpy>=1.24", 'Requires-Dist: tomli; python_version < "3.11"']
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ import pytest
 
 from flipbit.train import loop, reproduce
 from flipbit.train.bits.quantizers import Grid
+from flipbit.train.commands import reproduce as command
 from flipbit.train.commands.reproduce import TRAINED, parser
 from flipbit.train.experiments import batch, buffer, changes, decay, table1
 from flipbit.train.experiments.grid import GridWatcher, Result, Runner, cell_name
@@ -51,7 +52,7 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
     folder, printed = tmp_path_factory.mktemp("all"), io.StringIO()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reproduce, "THEORY", ("markov",))
+        patch.setattr(command, "THEORY", ("markov",))
         patch.setattr(table1, "SIZES", {"quick": (table1.Column("digits", "vgg-small", 1),)})
         patch.setattr(buffer, "RULES", RULES)
         patch.setattr(buffer, "BITS", (0, 2, buffer.FLOAT))
