@@ -92,7 +92,8 @@ def products(op: Weighted, x: Array, zero: float) -> Array:
     """Σ x·w of each output channel. float64 holds every integer that can occur exactly."""
     weights = op.weights.astype(np.float64)
     if isinstance(op, Conv):
-        x = windows(pad(x, op.padding, zero), op.weights.shape[:2], op.stride)
+        height, width = op.weights.shape[:2]
+        x = windows(pad(x, op.padding, zero), (height, width), op.stride)
         x = x.reshape(*x.shape[:3], -1)
     return x.astype(np.float64) @ weights.reshape(-1, op.channels)
 

@@ -44,10 +44,10 @@ def quantize_graph(graph: Graph, ranges: dict[str, Range], source: tuple[float, 
     for op in graph:
         inputs = [tensors[name] for name in op.inputs]
         if op.traits.keeps_scale:  # values move but do not change
-            scale, zero = inputs[0].scale, inputs[0].zero_point
+            target = replace(tensors[op.output], scale=inputs[0].scale, zero_point=inputs[0].zero_point)
         else:
             scale, zero = _affine(ranges[op.output])
-        target = replace(tensors[op.output], scale=scale, zero_point=zero)
+            target = replace(tensors[op.output], scale=scale, zero_point=zero)
         tensors[op.output] = target
         ops.append(_integers(op, inputs, target))
     return replace(graph.with_ops(ops, tensors), real=graph)

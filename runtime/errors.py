@@ -201,7 +201,7 @@ class FlashError(FlipbitError):
     """What was written to flash, or erased, reads back wrong."""
 
     status = "FB_ERR_FLASH"
-    advice = "it is worn, locked, or of an emulator that cannot write: use another slot, or another board"
+    advice = "it is worn, locked, or an emulator's that cannot be written: use another slot, or another board"
 
 
 class FullError(FlipbitError):

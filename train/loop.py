@@ -312,7 +312,7 @@ class Trainer:
         # With validation images the test images are not looked at before the end.
         name, watched = ("test", self.data) if self.validation is None else ("validation", self.validation)
         test_loss, test_error = self.test(watched)
-        record = {
+        record: dict[str, Any] = {
             "epoch": epoch + 1,
             "lr": rate,
             "loss": loss_sum / seen,

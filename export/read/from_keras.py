@@ -145,7 +145,8 @@ class _Reader:
         padding = extra
         if layer.padding == "same":
             padded = (shape[0] + extra[0] + extra[1], shape[1] + extra[2] + extra[3])
-            padding = tuple(a + b for a, b in zip(extra, same_padding(padded, kernel, stride)))
+            top, bottom, left, right = (a + b for a, b in zip(extra, same_padding(padded, kernel, stride)))
+            padding = (top, bottom, left, right)
         elif layer.padding != "valid":
             raise ExportError(f"{layer.name}: padding {layer.padding}; same and valid are supported")
         fields = weighted(self._weights(layer))

@@ -382,7 +382,8 @@ class _Writer:
     # Kinds of operations
 
     def _conv(self, op: Conv) -> None:
-        source, border = self._bordered(op, op.weights.shape[:2], op.stride, op.padding, lowest=False)
+        height, width = op.weights.shape[:2]
+        source, border = self._bordered(op, (height, width), op.stride, op.padding, lowest=False)
         weights, bias = self._weights(op, np.moveaxis(op.weights, -1, 0))
         self._convolve([source, weights, bias], self._output(op), op.relu, op.stride, border)
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -23,7 +22,6 @@ import counting
 import cycles
 import numpy as np
 import read_profile
-import report_sizes
 from counting import CORES, Core, CountError
 
 from flipbit.runtime.audio.config import RATE, AudioConfig
@@ -82,24 +80,15 @@ def flash_size(core: Core, folder: Path, elf: Path) -> int:
 
 def count(core: Core, config: AudioConfig, folder: Path, plugin: Path) -> AudioCount:
     """Build, run and count one core."""
-    before = os.environ.get("REST_FLAGS")
-    os.environ["REST_FLAGS"] = f"{before or '-Os'} -DAUDIO_CONFIG={','.join(map(str, astuple(config)))}"
-    try:
-        elf = counting.build(core.board, folder, None, "audio", core.flags, f"audio-{core.board}-{core.name}")
-    finally:
-        os.environ.pop("REST_FLAGS")
-        os.environ.update({"REST_FLAGS": before} if before else {})
-    at = report_sizes.symbols(read_profile.read(core.board), elf)
-    regions = [f"region={n}:{at[f'count_{n}_begin']:#x}:{at[f'count_{n}_end']:#x}" for n in ("open", "row")]
-    out = elf.with_suffix(".counts")
-    report = counting.emulate(core.board, elf, "-plugin", ",".join([str(plugin), f"out={out.resolve()}", *regions]))
+    defines = f"-DAUDIO_CONFIG={','.join(map(str, astuple(config)))}"
+    elf = counting.build(core.board, folder, None, "audio", core.flags, f"audio-{core.board}-{core.name}", defines)
+    report, (opened, *rows) = counting.count_regions(core.board, elf, plugin, ("open", "row"))
     said = {line.split()[0]: [int(word) for word in line.split()[1:]] for line in report.splitlines()}
     expected = host_rows(config)
     if said["rows"] != [len(expected), zlib.crc32(expected.tobytes())]:
         raise CountError(
             f"{core.name}: features differ from the host's: {said['rows'][1]:08x} in {said['rows'][0]} rows"
         )
-    opened, *rows = counting.parse_regions(out.read_text(encoding="ascii"))
     if len(rows) != len(expected):
         raise CountError(f"{core.name}: {len(rows)} rows were counted of {len(expected)}")
     modelled = {}

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
 import subprocess
 import sys
 import zlib
+from collections.abc import Iterator
 from ctypes import string_at
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -127,20 +130,44 @@ def _tensor_size(image: bytes, index: int) -> int:
 
 
 def build(
-    board: str, folder: Path, model: Path | None, program: str = "bench", flags: str = "", name: str = ""
+    board: str,
+    folder: Path,
+    model: Path | None,
+    program: str = "bench",
+    flags: str = "",
+    name: str = "",
+    defines: str = "",
 ) -> Path:
-    """The ELF file of a program, in folder/name; raises :class:`CountError` with the end of what make said."""
+    """The ELF file of a program, in folder/name; ``defines`` are further options of the compiler, for the program.
+
+    Raises :class:`CountError` with the end of what make said.
+    """
     from flipbit.runtime.board.profile import BoardError, make
 
     variables = {"PROGRAM": program, "OUT": f"build/{name or board}", **({"BOARD_FLAGS": flags} if flags else {})}
     try:
-        done = make(board, model, folder, FIRMWARE, **variables)
+        with _rest_flags(defines):
+            done = make(board, model, folder, FIRMWARE, **variables)
     except BoardError as error:
         raise CountError(str(error)) from None
     if done.status:
         raise CountError(f"make BOARD={board} PROGRAM={program} failed:\n{done.last_words}")
     out = folder.resolve() / (name or board)
     return out / f"{'flipbit' if program == 'app' else program}.elf"
+
+
+@contextlib.contextmanager
+def _rest_flags(more: str) -> Iterator[None]:
+    """In the environment: on make's command line they would override the flags that some files have of their own."""
+    before = os.environ.get("REST_FLAGS")
+    os.environ["REST_FLAGS"] = f"{before or '-Os'} {more}".strip()
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["REST_FLAGS"]
+        else:
+            os.environ["REST_FLAGS"] = before
 
 
 def build_plugin(folder: Path) -> Path:
@@ -169,6 +196,15 @@ def emulate(board: str, elf: Path, *more: str) -> str:
             f"{elf} on {board} ended with status {done.returncode}: {(done.stdout + done.stderr).strip()[-300:]}"
         )
     return done.stdout
+
+
+def count_regions(board: str, elf: Path, plugin: Path, names: tuple[str, ...]) -> tuple[str, list[Region]]:
+    """What a program says, and the counts of each time it ran from ``count_NAME_begin`` to ``count_NAME_end``."""
+    at = report_sizes.symbols(read_profile.read(board), elf)
+    regions = [f"region={n}:{at[f'count_{n}_begin']:#x}:{at[f'count_{n}_end']:#x}" for n in names]
+    out = elf.with_suffix(".counts")
+    said = emulate(board, elf, "-plugin", ",".join([str(plugin), f"out={out.resolve()}", *regions]))
+    return said, parse_regions(out.read_text(encoding="ascii"))
 
 
 def parse_run(text: str) -> Run:

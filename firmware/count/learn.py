@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -24,8 +23,6 @@ from typing import Any
 import counting
 import cycles
 import numpy as np
-import read_profile
-import report_sizes
 from board_toml import ProfileError
 from counting import CORES, Core, CountError, Region
 
@@ -133,21 +130,14 @@ def count(
     core: Core, model: Path, name: str, arenas: list[int], folder: Path, plugin: Path, method: str = "sr"
 ) -> CoreCount:
     """Build, run and count one core with one method."""
-    before, config = os.environ.get("REST_FLAGS"), CONFIGS[method]
+    config = CONFIGS[method]
     fields = (f"{key}={int(getattr(config, key))}" for key in ("bits", "bias", "buffer_bits", "start"))
     what = ",".join(f".{field}" for field in fields)
     arenas_text = ",".join(map(str, arenas or [0]))
-    os.environ["REST_FLAGS"] = f"{before or '-Os'} -DLEARN_ARENAS={arenas_text} -DLEARN_WHAT={what}"
-    try:
-        elf = counting.build(core.board, folder, model, "learn", core.flags, f"learn-{core.board}-{core.name}")
-    finally:
-        os.environ.pop("REST_FLAGS")
-        os.environ.update({"REST_FLAGS": before} if before else {})
-    at = report_sizes.symbols(read_profile.read(core.board), elf)
-    regions = [f"region={n}:{at[f'count_{n}_begin']:#x}:{at[f'count_{n}_end']:#x}" for n in ("sample", "pass")]
-    out = elf.with_suffix(".counts")
-    report = counting.emulate(core.board, elf, "-plugin", ",".join([str(plugin), f"out={out.resolve()}", *regions]))
-    words, runs = parse(report, counting.parse_regions(out.read_text(encoding="ascii")), core.name)
+    defines = f"-DLEARN_ARENAS={arenas_text} -DLEARN_WHAT={what}"
+    elf = counting.build(core.board, folder, model, "learn", core.flags, f"learn-{core.board}-{core.name}", defines)
+    report, regions = counting.count_regions(core.board, elf, plugin, ("sample", "pass"))
+    words, runs = parse(report, regions, core.name)
     expected = host_crc(model.read_bytes(), config)
     if words["image"] != [expected]:
         raise CountError(

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -54,7 +55,7 @@ class Net:
     def _shape(self, name: str) -> tuple[int, ...]:
         return self.graph.tensors[name].shape
 
-    def _weights(self, shape: tuple[int, ...], binary: bool) -> dict[str, object]:
+    def _weights(self, shape: tuple[int, ...], binary: bool) -> dict[str, Any]:
         filters = shape[-1]
         weights = self.random.choice([-1, 1], shape).astype(np.int8) if binary else self.random.normal(0, 1, shape)
         scale = self.random.uniform(0.05, 0.2, filters) if binary else np.ones(filters)

@@ -30,7 +30,7 @@ OWN = {
     "compare": ("run", "flipbit compare before.fbit after.fbit"),
     "flash": ("board", "flipbit flash --board microbit --model digits.fbit"),
     "device": ("board", "flipbit device info --port qemu:microbit"),
-    "finetune": ("board", "flipbit finetune m.fbit --data cifar10 --target sim:microbit"),
+    "finetune": ("board", "flipbit finetune m.fbit --data digits --target sim:pico"),
 }
 SHELLS = ("bash", "zsh")
 

@@ -261,7 +261,11 @@ def _seconds(given: argparse.Namespace, run: Inference, modelled: BoardPlan | No
     """Whose time it is: ``seconds`` are a real board's."""
     if not _is_emulated(given):
         return {"seconds": run.seconds}
-    return {"seconds": None, "emulator_seconds": run.seconds, "modelled_seconds": modelled and modelled.seconds}
+    return {
+        "seconds": None,
+        "emulator_seconds": run.seconds,
+        "modelled_seconds": modelled.seconds if modelled else None,
+    }
 
 
 def _bench(given: argparse.Namespace) -> int:

@@ -7,10 +7,11 @@ metadata of what is installed: after a new one, install again (``make setup``).
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+
+from flipbit.runtime.exits import CommandParser
 
 GROUP = "flipbit.verbs"
 
@@ -25,8 +26,8 @@ class Verb:
     example: str
     home: str
 
-    def parser(self, prog: str) -> argparse.ArgumentParser:
-        found: argparse.ArgumentParser = import_module(self.home).parser(prog)
+    def parser(self, prog: str) -> CommandParser:
+        found: CommandParser = import_module(self.home).parser(prog)
         return found
 
     def main(self, argv: list[str], prog: str) -> int:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from ctypes import POINTER, c_bool, c_char_p, c_int32, c_size_t, c_uint8, c_uint16, c_uint32, c_void_p
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -59,7 +60,7 @@ class _CResult(ctypes.Structure):
 def _core() -> ctypes.CDLL:
     core = library()
     if core.fb_train_state_size.restype is not c_size_t:
-        sizes = [POINTER(CModel), POINTER(_CConfig)]
+        sizes: list[Any] = [POINTER(CModel), POINTER(_CConfig)]
         core.fb_train_state_size.restype, core.fb_train_state_size.argtypes = c_size_t, sizes
         core.fb_train_arena_size.restype, core.fb_train_arena_size.argtypes = c_size_t, [*sizes, c_bool]
         core.fb_train_check.argtypes = sizes

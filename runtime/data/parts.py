@@ -237,5 +237,5 @@ def _all_grey(files: list[Labelled]) -> bool:
 
 
 def _traps(found: sets.PictureFolder) -> list[str]:
-    labels = ([label for _, label in files] for files in (found.train, found.test))
-    return [*traps.label_traps(*labels, found.classes), *traps.stray_files(found)]
+    train, test = ([label for _, label in files] for files in (found.train, found.test))
+    return [*traps.label_traps(train, test, found.classes), *traps.stray_files(found)]

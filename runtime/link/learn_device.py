@@ -167,9 +167,7 @@ class DeviceTarget:
             name = core.status_name(error.detail)
             what = f"the {self._info.board} could not save a checkpoint of {self.memory.record:,} bytes"
             if name == "FB_ERR_FLASH":
-                what += (
-                    ": its flash does not hold what was written (worn, locked, or an emulator's that cannot be written)"
-                )
+                what += ": its flash does not hold what was written"
             if name == "FB_ERR_FULL":
                 what += f"; its flash takes {self.memory.record_room:,}"
             raise error_of(name, what) from None

@@ -5,14 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 
-from flipbit.train.data.batches import ImageArrays, ImageFiles
+from flipbit.train.data.batches import DataSet, ImageArrays
 from flipbit.train.settings import InputError, Settings
-
-Set = TypeVar("Set", ImageArrays, ImageFiles)
 
 
 def every_nth(labels: np.ndarray, n: int) -> np.ndarray:
@@ -23,17 +20,19 @@ def every_nth(labels: np.ndarray, n: int) -> np.ndarray:
     return mask
 
 
-def hold_out(data: Set, share: float) -> tuple[Set, Set]:
+def hold_out(data: DataSet, share: float) -> tuple[DataSet, DataSet]:
     """``data`` without every (1/share)-th training image of each class, and those: a set to test on."""
     n = round(1 / share)
-    arrays = isinstance(data, ImageArrays)
-    labels = data.y_train if arrays else np.array([label for _, label in data.train_files], np.int64)
+    if isinstance(data, ImageArrays):
+        labels = data.y_train
+    else:
+        labels = np.array([label for _, label in data.train_files], np.int64)
     held = every_nth(labels, n)
     if not held.any():
         raise InputError(
             f"--holdout {share:g}: no class of {data.name} has {n} training images; hold out a larger share"
         )
-    if arrays:
+    if isinstance(data, ImageArrays):
         x, y = data.x_train, data.y_train
         return (
             replace(data, x_train=x[~held], y_train=y[~held]),

@@ -11,6 +11,7 @@ are shown; the verdict goes by flipbit's default.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from matplotlib.figure import Figure
 
@@ -19,7 +20,7 @@ from flipbit.train.experiments.grid import Runner
 from flipbit.train.theory.outcome import Outcome, save_figure, size_of
 
 SPREAD = "BC-ADAM, spread start"
-METHODS: dict[str, dict[str, str]] = {
+METHODS: dict[str, dict[str, Any]] = {
     "R-ADAM": {"method": "r"},
     "BC-ADAM": {"method": "bc"},
     SPREAD: {"method": "bc", "init": "spread"},

@@ -80,10 +80,10 @@ class FewBitsTrainer(Trainer):
         doublings = int(np.log2(s.grow) * epoch / max(1, int(s.epochs or 1) - 1) + 0.5)
         return int(s.batch or 1) * 2**doublings
 
-    def _train_step_eager(self, images: Any, labels: Any) -> tuple[Any, Any]:
+    def _train_step_eager(self, images: Any, labels: Any, answers: Any = None) -> tuple[Any, Any]:
         parts = self.settings.parts
         if parts == 1:
-            return super()._train_step_eager(images, labels)
+            return super()._train_step_eager(images, labels, answers)
         # The last batch of an epoch may be too small to share out: BatchNorm needs two images per part.
         loss, wrong, *gradients = tf.cond(
             tf.shape(images)[0] >= 2 * parts,

@@ -107,7 +107,12 @@ class Layers:
 
     def quantizer(self, stream: int) -> Any:
         """A kernel quantizer as the settings ask for; ``stream`` tells its random numbers from other layers'."""
-        grid = {"bits": self.bits, "delta": self.delta, "scale": self.scale, "standardize": self.standardize}
+        grid: dict[str, Any] = {
+            "bits": self.bits,
+            "delta": self.delta,
+            "scale": self.scale,
+            "standardize": self.standardize,
+        }
         if self.forward == "stochastic":
             return StochasticRound(seed=self.seed, stream=stream, **grid)
         return DeterministicRound(**grid)

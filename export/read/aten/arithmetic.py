@@ -72,7 +72,7 @@ def _agree(build: Builder, node: Node, nodes: tuple[Node, Node], names: tuple[st
     """Bring two tensors to one order of channels, by permuting the weights that wrote one of them."""
     channels = build.tensors[names[0]].shape[-1]
     orders = [build.order.get(name, np.arange(channels)) for name in names]
-    if np.array_equal(*orders):
+    if np.array_equal(orders[0], orders[1]):
         return
     for i, j in ((0, 1), (1, 0)):
         op = build.writer(nodes[i], names[i])

@@ -108,7 +108,7 @@ def affine_after(build: Builder, node: Node, x: Node, gain: Array, offset: Array
         found = "a tensor that others read too" if build.readers(x) > 1 else op.kind if op else "the input"
         if isinstance(op, Weighted):
             found += " with ReLU" if op.relu else " that was reshaped"
-        build.refuse(node, f"{what} after {found}; supported right after Conv2d or Linear")
+        return build.refuse(node, f"{what} after {found}; supported right after Conv2d or Linear")
     build.put(affine(op, gain, offset))
     build.at[node] = Value(name)
 
