@@ -27,11 +27,14 @@ static inline uint8_t *allocate(size_t size) {
     return p;
 }
 
-/* `size` bytes at an odd address; free with free_odd. */
-static inline int8_t *allocate_odd(size_t size) { return (int8_t *)(allocate(size + 1) + 1); }
+/* A tensor as badly aligned as a kernel may find it (fb_kernels.h): at an odd address, packed bits at an even one. */
+static inline int8_t *allocate_tensor(const fb_tensor *tensor) {
+    size_t before = tensor->rank == FB_RANK_BITS ? 2 : 1;
+    return (int8_t *)(allocate(before + tensor->size) + before);
+}
 
-static inline void free_odd(int8_t *p) {
-    if (p) free(p - 1);
+static inline void free_tensor(int8_t *p) {
+    if (p) free(p - ((uintptr_t)p % 2 ? 1 : 2));
 }
 
 /* Multiply-accumulates and bytes moved, about. */
@@ -50,9 +53,10 @@ static inline uint64_t work_of(const fb_model *model) {
 
 /* Inputs from the image's own CRC: the same bytes always run the same way. Extremes are as likely as all the rest. */
 static inline int8_t *make_input(const fb_model *model) {
-    uint32_t size = fb_model_tensor(model, model->input).size, state = model->crc | 1, i;
-    int8_t *input = allocate_odd(size);
-    for (i = 0; i < size; i++) {
+    fb_tensor tensor = fb_model_tensor(model, model->input);
+    int8_t *input = allocate_tensor(&tensor);
+    uint32_t state = model->crc | 1, i;
+    for (i = 0; i < tensor.size; i++) {
         state ^= state << 13;
         state ^= state >> 17;
         state ^= state << 5;

@@ -7,8 +7,11 @@
  *     kernels     every other kernel that takes the layer, on the same input
  *     arena       fb_invoke with the full arena, the least one, and one in between
  *
- * Tensors and the caller's buffers lie at odd addresses: only the arena promises alignment.
+ * Tensors and the caller's buffers lie at odd addresses: only the arena promises alignment. Packed bits are always in
+ * the arena (fb_open.c refuses them as input and output); where tensors are apart they lie at an address that is even
+ * and no more.
  */
+#include "fb_front_end.h"
 #include "fuzz.h"
 #include "run/fb_plan.h"
 
@@ -22,7 +25,7 @@ static void run_layer(const fb_layer *layer, int8_t **tensors) {
     const int8_t *in = tensors[layer->input];
     const int8_t *in2 = fb_traits_of(layer->kind)->inputs == 2 ? tensors[layer->input2] : in;
     const fb_kernel *first = fb_kernels_of(layer), *k = first;
-    int8_t *expected = allocate_odd(layer->out.size);
+    int8_t *expected = allocate_tensor(&layer->out);
     uint8_t *scratch;
     REQUIRE(k->name); /* a kind that the core opens has a kernel */
     while (k[1].name) k++;
@@ -34,7 +37,7 @@ static void run_layer(const fb_layer *layer, int8_t **tensors) {
         uint32_t need = first->scratch(layer);
         int8_t *out;
         if (need == FB_NOT_FOR_THIS) continue;
-        out = allocate_odd(layer->out.size);
+        out = allocate_tensor(&layer->out);
         scratch = allocate(need);
         first->run(layer, in, in2, out, scratch);
         if (memcmp(out, expected, layer->out.size) != 0) {
@@ -42,7 +45,7 @@ static void run_layer(const fb_layer *layer, int8_t **tensors) {
             abort();
         }
         free(scratch);
-        free_odd(out);
+        free_tensor(out);
     }
     tensors[layer->output] = expected;
 }
@@ -55,14 +58,14 @@ static void compare(void *context, unsigned op, unsigned tensor, const int8_t *v
 
 static void run_in_arena(const fb_model *model, size_t size, int8_t **tensors) {
     fb_hooks hooks = {NULL, NULL, compare};
-    uint32_t count = fb_model_tensor(model, model->output).size;
+    fb_tensor out = fb_model_tensor(model, model->output);
     uint8_t *arena = allocate(size);
-    int8_t *output = allocate_odd(count);
+    int8_t *output = allocate_tensor(&out);
     hooks.context = tensors;
     REQUIRE(fb_invoke(model, arena, size, tensors[model->input], output, &hooks) == FB_OK);
-    REQUIRE(memcmp(output, tensors[model->output], count) == 0);
-    REQUIRE(fb_argmax(output, count) < count);
-    free_odd(output);
+    REQUIRE(memcmp(output, tensors[model->output], out.size) == 0);
+    REQUIRE(fb_argmax(output, out.size) < out.size);
+    free_tensor(output);
     free(arena);
 }
 
@@ -82,12 +85,18 @@ static void check_plans(const fb_model *model, size_t size) {
 }
 
 static void check_too_small(const fb_model *model, size_t size, const int8_t *input) {
+    fb_tensor out = fb_model_tensor(model, model->output);
     uint8_t *arena = allocate(size);
-    int8_t *output = allocate_odd(fb_model_tensor(model, model->output).size);
+    int8_t *output = allocate_tensor(&out);
+    fb_layer_plan plan;
+    unsigned op = 0;
+    while (fb_plan_layer(model, size, op, &plan) == FB_OK) op++;
+    REQUIRE(op < model->ops); /* which has no room */
+    REQUIRE(fb_plan_layer(model, size, op, &plan) == FB_ERR_ARENA);
     REQUIRE(fb_invoke(model, arena, size, input, output, NULL) == FB_ERR_ARENA);
     REQUIRE(fb_invoke(model, NULL, 0, input, output, NULL) == FB_ERR_ARGUMENT);
     REQUIRE(fb_invoke(model, arena + 1, size, input, output, NULL) == FB_ERR_ALIGN);
-    free_odd(output);
+    free_tensor(output);
     free(arena);
 }
 
@@ -105,8 +114,30 @@ static void run(const fb_model *model, size_t full, size_t least) {
     if (full != least) run_in_arena(model, least, tensors);
     if (full - least > FB_ALIGN) run_in_arena(model, least + (full - least) / 2 + 1, tensors);
     if (least > FB_ALIGN) check_too_small(model, least - 1, tensors[model->input]);
-    for (i = 0; i < model->tensors; i++) free_odd(tensors[i]);
+    for (i = 0; i < model->tensors; i++) free_tensor(tensors[i]);
     free(tensors);
+}
+
+/* A front end that the image has is one that fb_audio takes, or one whose values fit the input. */
+static void check_front_end(const fb_model *model) {
+    fb_tensor in = fb_model_tensor(model, model->input);
+    fb_front_end found;
+    fb_status status = fb_front_end_of(model, &found);
+    unsigned i;
+    REQUIRE(status == FB_OK || status == FB_ERR_EMPTY);
+    if (status != FB_OK) return;
+    REQUIRE(found.hop && found.rate && found.channels && found.length);
+    if (found.kind == FB_FRONT_AUDIO) {
+        status = fb_audio_check(&found.audio);
+        REQUIRE(status == FB_OK || status == FB_ERR_SHAPE);
+        REQUIRE((uint32_t)found.length * found.audio.bands == in.size);
+        return;
+    }
+    REQUIRE(found.kind == FB_FRONT_SIGNAL && (uint32_t)found.length * found.channels == in.size);
+    for (i = 0; i < found.channels; i++) {
+        int8_t low = fb_signal_value(&found.signal, i, -32768), high = fb_signal_value(&found.signal, i, 32767);
+        REQUIRE(low <= high);
+    }
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
@@ -115,6 +146,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     uint8_t *image = allocate(size); /* aligned, and not a byte longer */
     memcpy(image, data, size);
     if (fb_model_open(&model, image, size) == FB_OK) {
+        check_front_end(&model);
         full = fb_arena_size(&model);
         least = fb_arena_least(&model);
         REQUIRE(least <= full && (least == 0) == (full == 0));

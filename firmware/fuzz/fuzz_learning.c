@@ -72,6 +72,8 @@ static fb_status pass(const task *t, run *r) {
         fb_status status = fb_train_sample(&r->train, t->input, (i + t->script[SEED]) % t->outputs, &result);
         if (status != FB_OK) return status;
         REQUIRE(result.predicted < t->outputs);
+        REQUIRE(result.predicted == fb_argmax(fb_train_scores(&r->train), t->outputs));
+        REQUIRE(fb_train_drift(&r->train) <= 8 * 65536u); /* 4 each of mean and deviation */
     }
     REQUIRE(fb_train_sample(&r->train, t->input, 0, NULL) == FB_ERR_ARGUMENT); /* one too many */
     return fb_train_end_pass(&r->train);
@@ -184,9 +186,14 @@ static task read_script(const fb_model *model, const uint8_t *script) {
     t.script = script;
     t.config.seed = script[SEED] * 0x01010101u;
     t.config.buffer_bits = script[BUFFER_BITS] % 10;
+    t.config.sums = script[BUFFER_BITS] / 10 % 4;
     t.config.start = script[START] == 0xFF ? 0xFF : (uint8_t)(script[START] & ((1u << t.config.buffer_bits) - 1));
     t.config.bits = script[TRAINED] & 1;
     t.config.bias = script[TRAINED] & 2;
+    t.config.gain = script[TRAINED] & 8;
+    t.config.recalibrate = script[TRAINED] >> 4 & 1;
+    t.config.prior = t.config.recalibrate ? script[SEED] : 0;
+    t.config.augment = (uint8_t)((script[TRAINED] >> 5 & 3) | (script[TRAINED] & 128 ? FB_AUGMENT_MIRROR : 0));
     t.config.first_op = script[FIRST_OP];
     t.config.last_op = script[LAST_OP] == 0xFF ? 0xFFFF : script[LAST_OP];
     t.samples = 1u + script[SAMPLES] % 4;
@@ -204,7 +211,7 @@ static uint32_t passes_at_most(const fb_model *model) {
         fb_layer_decode(model, op, &layer);
         if (fb_weighted(&layer)) filters += layer.out.channels;
     }
-    return 2 + 2 * filters;
+    return 2 + 2 * filters + model->ops; /* as many turns to recalibrate, at most */
 }
 
 static void try_arenas(const task *t, const fb_model *model, size_t least, size_t fast) {
@@ -212,7 +219,8 @@ static void try_arenas(const task *t, const fb_model *model, size_t least, size_
     if (fast < least) fast = least;
     if (work * STEPS * t->most_passes <= FUZZ_MAX_WORK) {
         run_all(t, least, least + (fast - least) * t->script[ARENA] / 255);
-    } else if (work * FEW_PASSES <= FUZZ_MAX_WORK) { /* and with up to a fourth less: passes stay few */
+    } else if (work * (FEW_PASSES + (t->config.recalibrate ? model->ops : 0u)) <=
+               FUZZ_MAX_WORK) { /* and with up to a fourth less: passes stay few */
         run_all(t, fast, fast - (fast - least) * t->script[ARENA] / 1020);
     }
 }
@@ -244,7 +252,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
                    fb_model_tensor(&model, model.input).size < FUZZ_MAX_MEMORY) {
             t.input = make_input(&model);
             try_arenas(&t, &model, least, fast);
-            free_odd(t.input);
+            free_tensor(t.input);
         }
     }
     free(image);

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "mutate.h"
+#include "run/fb_front_end.h"
 #include "run/fb_layer.h"
 
 enum { MOST = 40 }; /* tensors and operations; more are cut off */
@@ -26,6 +27,8 @@ typedef struct net {
     unsigned tensor_count, op_count, input, output;
     fb_tensor tensors[MOST];
     net_op ops[MOST];
+    bool has_front_end;
+    uint8_t front_end[FB_FRONT_SIZE];
 } net;
 
 /* A writer that stops at the end. */
@@ -80,9 +83,62 @@ static void parse(net *n, const uint8_t *data, size_t size) {
         op->first = fb_u32(p + FB_OP_FIRST);
         op->second = fb_u32(p + FB_OP_SECOND);
     }
+    n->has_front_end = at + FB_FRONT_SIZE <= size && fb_u16(data + FB_HEADER_FLAGS) & FB_HEADER_FRONT_END;
+    if (n->has_front_end) memcpy(n->front_end, data + at, FB_FRONT_SIZE);
 }
 
 /* ---- change ---- */
+
+static void put_u16(uint8_t *p, uint32_t value) {
+    p[0] = (uint8_t)value;
+    p[1] = (uint8_t)(value >> 8);
+}
+
+static void put_u32(uint8_t *p, uint32_t value) {
+    put_u16(p, value);
+    put_u16(p + 2, value >> 16);
+}
+
+/* A front end of one kind or the other; repair_front_end makes the input fit. */
+static void new_front_end(uint8_t *p) {
+    unsigned i;
+    memset(p, 0, FB_FRONT_SIZE);
+    p[FB_FRONT_KIND] = (uint8_t)(1 + draw(2));
+    put_u16(p + FB_FRONT_HOP, 1 + draw(8));
+    if (p[FB_FRONT_KIND] == FB_FRONT_AUDIO) {
+        uint32_t fft = 64u << draw(5), window = 32 + draw(fft - 31);
+        p[FB_FRONT_CHANNELS] = 1;
+        put_u32(p + FB_FRONT_RATE, FB_AUDIO_RATE * 1000u);
+        put_u16(p + FB_FRONT_WINDOW, window);
+        put_u16(p + FB_FRONT_ROW_HOP, 1 + draw(window));
+        put_u16(p + FB_FRONT_FFT, fft);
+        put_u16(p + FB_FRONT_BANDS, 1 + draw(one_in(4) ? 64 : 8));
+        put_u16(p + FB_FRONT_LOW, draw(300));
+        put_u16(p + FB_FRONT_HIGH, 300 + draw(7701));
+        p[FB_FRONT_FLOOR] = (uint8_t)draw(49);
+        p[FB_FRONT_GAIN] = (uint8_t)(1 + draw(255));
+        return;
+    }
+    p[FB_FRONT_CHANNELS] = (uint8_t)(1 + draw(one_in(8) ? 255 : 6));
+    put_u32(p + FB_FRONT_RATE, 1 + draw(1u << 27));
+    p[FB_FRONT_FLAGS] = (uint8_t)(p[FB_FRONT_CHANNELS] <= FB_SIGNAL_SCALES && draw(2));
+    p[FB_FRONT_SHIFT] = (uint8_t)(1 + draw(30));
+    p[FB_FRONT_FRACTION] = (uint8_t)(draw(47) - 16);
+    for (i = 0; i < (p[FB_FRONT_FLAGS] ? p[FB_FRONT_CHANNELS] : 1u); i++) {
+        put_u16(p + FB_FRONT_MULTIPLIERS + 2 * i, one_in(4) ? 32767 : 1 + draw(32767));
+        p[FB_FRONT_ZEROS + i] = (uint8_t)draw(256);
+    }
+}
+
+static void change_front_end(net *n) {
+    switch (draw(4)) {
+    case 0: n->has_front_end = false; break;
+    case 1:
+        if (n->has_front_end) n->front_end[draw(FB_FRONT_SIZE)] ^= (uint8_t)(1u << draw(8));
+        break;
+    default: n->has_front_end = true; new_front_end(n->front_end);
+    }
+}
 
 static uint16_t side(void) {
     if (one_in(30)) return (uint16_t)PICK(0, 255, 256, 1000, 65535);
@@ -100,7 +156,7 @@ static void change_tensor(fb_tensor *t) {
     case 1: t->width = side(); break;
     case 2: t->channels = channels(); break;
     case 3: t->zero_point = (int8_t)(one_in(2) ? (int)PICK(0, 1, 127, 128, 129) : (int)draw(256)); break;
-    case 4: t->rank = (uint8_t)PICK(0, 1, 1, 2, 3, 3); break;
+    case 4: t->rank = (uint8_t)PICK(0, 1, 1, 2, 3, 3, FB_RANK_BITS); break;
     default: t->scale_bits = PICK(0, 1, 0x3F800000, 0x3C000000, 0x7F7FFFFF, 0x7F800000, 0x7FC00000, 0x80000000);
     }
 }
@@ -124,10 +180,17 @@ static void change_window(net_op *op) {
     }
 }
 
+static uint8_t any_kind(void) {
+    unsigned kind;
+    do kind = draw(FB_KIND_END);
+    while (fb_traits_of(kind)->shape == FB_SHAPE_UNKNOWN);
+    return (uint8_t)kind;
+}
+
 static void change_op(net *n, net_op *op) {
     switch (draw(8)) {
     case 0: op->kind = (uint8_t)draw(FB_KIND_END + 1); break;
-    case 1: op->flags ^= (uint8_t)(one_in(16) ? 1u << draw(8) : 1u << draw(4)); break;
+    case 1: op->flags ^= (uint8_t)(one_in(16) ? 1u << draw(8) : 1u << draw(6)); break;
     case 2: op->input = (uint16_t)draw(n->tensor_count + 1); break;
     case 3: op->input2 = (uint16_t)(one_in(3) ? FB_NO_TENSOR : draw(n->tensor_count + 1)); break;
     case 4: op->output = (uint16_t)draw(n->tensor_count + 1); break;
@@ -140,8 +203,8 @@ static void change_op(net *n, net_op *op) {
 static void new_op(net *n, unsigned at) {
     net_op op = {0};
     if (n->op_count == MOST) return;
-    op.kind = (uint8_t)(1 + draw(FB_KIND_END - 1));
-    op.flags = (uint8_t)draw(16);
+    op.kind = any_kind();
+    op.flags = (uint8_t)draw(64);
     op.input = (uint16_t)draw(n->tensor_count + 1);
     op.input2 = (uint16_t)draw(n->tensor_count + 1);
     op.output = FB_NO_TENSOR;
@@ -156,6 +219,7 @@ static void new_op(net *n, unsigned at) {
 
 static void change(net *n) {
     unsigned at = n->op_count ? draw(n->op_count) : 0;
+    if (one_in(10)) change_front_end(n);
     switch (n->op_count && n->tensor_count ? draw(10) : 9) {
     case 0:
     case 1: change_tensor(&n->tensors[draw(n->tensor_count)]); break;
@@ -204,6 +268,8 @@ static unsigned readable(net *n, const bool *written, const fb_tensor *like) {
     return any;
 }
 
+static bool pads(const net_op *op) { return op->padding[0] || op->padding[1] || op->padding[2] || op->padding[3]; }
+
 static void repair_window(net_op *op, const fb_traits *traits, const fb_tensor *in) {
     const uint16_t length[2] = {in->height, in->width};
     unsigned i;
@@ -226,7 +292,8 @@ static uint16_t windows(unsigned length, unsigned padding, unsigned kernel, unsi
     return (uint16_t)((length + padding - kernel) / stride + 1);
 }
 
-static void repair_shape(net_op *op, const fb_traits *traits, const fb_tensor *in, fb_tensor *out) {
+static void repair_shape(net_op *op, const fb_traits *traits, const fb_tensor *in, const fb_tensor *in2,
+                         fb_tensor *out) {
     switch (traits->shape) {
     case FB_SHAPE_WINDOWS:
         repair_window(op, traits, in);
@@ -234,7 +301,7 @@ static void repair_shape(net_op *op, const fb_traits *traits, const fb_tensor *i
         out->width = windows(in->width, op->padding[2] + op->padding[3], op->kernel[1], op->stride[1]);
         out->rank = 3;
         if (traits->has & FB_TO_VECTOR && out->height == 1 && out->width == 1) out->rank = (uint8_t)PICK(1, 3);
-        if (!(traits->has & FB_WEIGHTS)) out->channels = in->channels;
+        if ((traits->has & (FB_WEIGHTS | FB_PER_CHANNEL)) != FB_WEIGHTS) out->channels = in->channels;
         break;
     case FB_SHAPE_VECTORS:
         out->height = out->width = 1;
@@ -253,13 +320,29 @@ static void repair_shape(net_op *op, const fb_traits *traits, const fb_tensor *i
         if (out->channels < in->channels) out->channels = in->channels;
         out->rank = 3;
         break;
+    case FB_SHAPE_BITS:
+        out->height = in->height;
+        out->width = in->width;
+        out->channels = in->channels;
+        break;
     case FB_SHAPE_SAME:
         out->height = in->height;
         out->width = in->width;
         out->channels = in->channels;
         out->rank = in->rank;
         break;
+    case FB_SHAPE_JOINED:
+        out->height = in->height;
+        out->width = in->width;
+        out->channels = (uint16_t)(in->channels + in2->channels);
+        out->rank = in->rank;
+        break;
     default: abort(); /* a shape that this mutator does not know */
+    }
+    if (traits->has & FB_WRITES_BITS) {
+        out->rank = FB_RANK_BITS;
+        out->zero_point = 0;
+        out->scale_bits = FB_SCALE_ONE;
     }
     if (traits->has & FB_KEEPS_SCALE) {
         out->zero_point = in->zero_point;
@@ -274,7 +357,8 @@ static void repair_fields(net_op *op, const fb_traits *traits, const fb_tensor *
     unsigned most = weighted && !(op->flags & FB_FLAG_BINARY) ? 46 : 30;
     uint32_t limit;
     op->flags &= traits->flags;
-    if (op->flags & FB_FLAG_CHUNKS) op->flags |= FB_FLAG_BINARY;
+    if (op->flags & FB_FLAG_CHUNKS || (weighted && traits->has & FB_READS_BITS)) op->flags |= FB_FLAG_BINARY;
+    if (op->flags & FB_FLAG_REFERENCES) most--;
     if (in->channels % 16 || op->kernel[0] != 3 || op->kernel[1] != 3) op->flags &= (uint8_t)~FB_FLAG_CHUNKS;
     if (!window) memset(op->kernel, 0, 2);
     if (!(traits->has & FB_STRIDE_FIELDS)) memset(op->stride, 0, 2);
@@ -284,17 +368,39 @@ static void repair_fields(net_op *op, const fb_traits *traits, const fb_tensor *
     } else if (op->shift < 1 || op->shift > most) {
         op->shift = (uint8_t)(1 + draw(most));
     }
-    if (weighted) return;
+    if (weighted || traits->has & FB_LOOKS_UP) return;
+    if (traits->has & FB_THRESHOLDS) {
+        op->first = 0;
+        return;
+    }
     if (!traits->factors) {
         op->first = op->second = 0;
         return;
     }
     limit = 0x7FFFFFFFu - (1u << op->shift >> 1);
     limit /= 255u * traits->factors * (window ? (uint32_t)op->kernel[0] * op->kernel[1] : 1);
+    if (window && pads(op) && limit > 1) limit--; /* windows over the border have their own multipliers */
     if (limit > (1u << 22) - 1) limit = (1u << 22) - 1;
     if (!op->first || op->first > limit) op->first = one_in(2) ? limit : 1 + draw(limit ? limit : 1);
     if (!op->second || op->second > limit) op->second = one_in(2) ? limit : 1 + draw(limit ? limit : 1);
     if (traits->factors < 2) op->second = 0;
+}
+
+/* The input takes what the front end makes. */
+static void repair_front_end(const uint8_t *p, fb_tensor *in) {
+    uint16_t count = p[FB_FRONT_CHANNELS] ? p[FB_FRONT_CHANNELS] : 1;
+    in->rank = 3;
+    if (p[FB_FRONT_KIND] == FB_FRONT_AUDIO) {
+        in->width = (uint16_t)(fb_u16(p + FB_FRONT_BANDS) % 128);
+        in->channels = 1;
+    } else if (one_in(3)) {
+        in->width = count;
+        in->channels = 1;
+    } else {
+        in->channels = count;
+        if (one_in(2)) in->height = 1;
+        if (in->height != 1) in->width = 1;
+    }
 }
 
 static void repair(net *n) {
@@ -314,18 +420,24 @@ static void repair(net *n) {
         if (t->rank == 1) t->height = t->width = 1;
         if (!t->scale_bits || t->scale_bits >= 0x7F800000u) t->scale_bits = 0x3C000000;
     }
+    if (n->has_front_end && !lenient()) repair_front_end(n->front_end, tensor(n, n->input));
     for (i = 0; i < n->op_count; i++) {
         net_op *op = &n->ops[i];
         const fb_traits *traits;
         if (lenient()) continue;
-        if (op->kind < 1 || op->kind >= FB_KIND_END) op->kind = (uint8_t)(1 + draw(FB_KIND_END - 1));
+        if (fb_traits_of(op->kind)->shape == FB_SHAPE_UNKNOWN) op->kind = any_kind();
         if (op->input >= n->tensor_count || !written[op->input]) {
             op->input = (uint16_t)(one_in(3) ? readable(n, written, NULL) : last);
         }
         traits = fb_traits_of(op->kind);
-        if (tensor(n, op->input)->rank == 3 && traits->shape == FB_SHAPE_VECTORS) {
+        if (tensor(n, op->input)->rank == FB_RANK_BITS) {
+            if (!(traits->has & FB_READS_BITS)) op->kind = (uint8_t)PICK(FB_CONV_BITS, FB_MAX_POOL_BITS);
+        } else if (traits->has & FB_READS_BITS) {
+            op->kind = FB_BINARIZE;
+        } else if (tensor(n, op->input)->rank == 3 && traits->shape == FB_SHAPE_VECTORS) {
             op->kind = (uint8_t)PICK(FB_FLATTEN, FB_CONV);
-        } else if (tensor(n, op->input)->rank == 1 && traits->shape != FB_SHAPE_SAME) {
+        } else if (tensor(n, op->input)->rank == 1 && traits->shape != FB_SHAPE_SAME &&
+                   traits->shape != FB_SHAPE_JOINED && traits->shape != FB_SHAPE_BITS) {
             op->kind = FB_DENSE;
         }
         traits = fb_traits_of(op->kind);
@@ -336,12 +448,14 @@ static void repair(net *n) {
             if (!alike(tensor(n, op->input), tensor(n, op->input2))) op->input2 = op->input;
         }
         if (op->output >= n->tensor_count || written[op->output]) op->output = (uint16_t)new_tensor(n);
-        repair_shape(op, traits, tensor(n, op->input), tensor(n, op->output));
+        repair_shape(op, traits, tensor(n, op->input), tensor(n, op->input2), tensor(n, op->output));
         repair_fields(op, traits, tensor(n, op->input));
         written[op->output] = true;
-        last = op->output;
+        if (!(traits->has & FB_WRITES_BITS)) last = op->output;
     }
-    if ((n->output >= n->tensor_count || !written[n->output]) && !lenient()) n->output = last;
+    if (n->output >= n->tensor_count || !written[n->output] || n->tensors[n->output].rank == FB_RANK_BITS) {
+        if (!lenient()) n->output = last;
+    }
 }
 
 /* ---- encode ---- */
@@ -371,9 +485,10 @@ static int32_t old_number(const uint8_t *old, size_t old_size, uint64_t at, unsi
 static void put_parameters(sink *s, const net_op *op, const fb_tensor *in, unsigned filters, uint64_t inputs,
                            const uint8_t *old, size_t old_size) {
     bool binary = op->flags & FB_FLAG_BINARY;
-    uint32_t most = binary ? 0x7FFFFFFFu - (1u << op->shift % 31 >> 1) : 0x7FFFFFFFu;
+    bool referenced = op->flags & FB_FLAG_REFERENCES;
+    uint32_t most = binary ? 0x7FFFFFFFu - (1u << op->shift % 31 >> !referenced) : 0x7FFFFFFFu;
     uint64_t zero = (uint64_t)(in->zero_point < 0 ? -in->zero_point : in->zero_point);
-    uint64_t reach = inputs * (binary ? 128 + 2 * zero : 128 * 128);
+    uint64_t reach = inputs * (in->rank == FB_RANK_BITS ? 1 : binary ? 128 + 2 * zero : 128 * 128);
     uint32_t room = reach < most ? (uint32_t)(most - reach) : 0; /* of a bias, at multiplier 1 */
     int32_t bias[64];
     unsigned o;
@@ -394,13 +509,18 @@ static void put_parameters(sink *s, const net_op *op, const fb_tensor *in, unsig
         if (m < 1 || m > bound || one_in(16)) m = bound;
         put(s, (uint32_t)m, width);
     }
+    if (referenced) {
+        uint64_t at = op->second + (uint64_t)filters * (binary ? FB_PARAMS_BINARY : FB_PARAMS_INT8);
+        put_old(s, old, old_size, at > UINT32_MAX ? UINT32_MAX : (uint32_t)at, FB_REFERENCE_SIZE * (uint64_t)filters);
+    }
     align(s);
 }
 
 static void put_weights(sink *s, net_op *op, const fb_tensor *in, unsigned filters, const uint8_t *old,
                         size_t old_size) {
     uint64_t taps = op->kernel[0] ? (uint64_t)op->kernel[0] * op->kernel[1] : 1;
-    uint64_t inputs = taps * in->channels, words = (inputs + 15) / 16;
+    bool own = fb_traits_of(op->kind)->has & FB_PER_CHANNEL;
+    uint64_t inputs = taps * (own ? 1 : in->channels), words = (inputs + 15) / 16;
     uint32_t start = (uint32_t)s->size;
     unsigned o;
     if (op->flags & FB_FLAG_BINARY) {
@@ -422,16 +542,48 @@ static void put_weights(sink *s, net_op *op, const fb_tensor *in, unsigned filte
     op->second = start;
 }
 
+static void put_table(sink *s, net_op *op, const uint8_t *old, size_t old_size) {
+    uint32_t start = (uint32_t)s->size;
+    put_old(s, old, old_size, op->first, FB_TABLE_SIZE);
+    op->first = start;
+    op->second = 0;
+}
+
+/* Thresholds, in range, and a bit per channel that inverts it. */
+static void put_thresholds(sink *s, net_op *op, unsigned channels, const uint8_t *old, size_t old_size) {
+    uint32_t start = (uint32_t)s->size;
+    unsigned c;
+    for (c = 0; c < channels && s->size <= s->limit; c++) {
+        int32_t t = old_number(old, old_size, op->second + 2 * (uint64_t)c, 2);
+        if (one_in(16)) t = (int32_t)PICK(128, (uint32_t)-128, 0);
+        if (t < -128 || t > 128) t = (int32_t)draw(257) - 128;
+        put(s, (uint32_t)t, 2);
+    }
+    for (c = 0; c < channels && s->size <= s->limit; c += 16) {
+        unsigned count = channels - c < 16 && !lenient() ? channels - c : 16;
+        put(s, draw(1u << count), 2);
+    }
+    align(s);
+    op->second = start;
+}
+
 static size_t encode(net *n, uint8_t *data, size_t limit, const uint8_t *old, size_t old_size) {
     size_t tables = FB_HEADER_SIZE + FB_TENSOR_SIZE * (size_t)n->tensor_count + FB_OP_SIZE * (size_t)n->op_count;
-    sink s = {data, tables, limit};
-    uint32_t metadata = 0, length = 0;
+    sink s = {data, tables + (n->has_front_end ? FB_FRONT_SIZE : 0), limit};
+    uint32_t metadata = 0, length = 0, version = 1 + draw(FB_FORMAT_VERSION);
     unsigned i, k;
-    if (tables > limit) return 0;
+    if (s.size > limit) return 0;
+    if (n->has_front_end && version < 2) version = 2;
     for (i = 0; i < n->op_count; i++) {
         net_op *op = &n->ops[i];
         unsigned filters = tensor(n, op->output)->channels;
-        if (!(fb_traits_of(op->kind)->has & FB_WEIGHTS)) continue;
+        const fb_traits *traits = fb_traits_of(op->kind);
+        if (traits->version > version) version = traits->version;
+        if (op->flags & FB_FLAG_REFERENCES) version = 2;
+        if (traits->has & FB_PADDING_NEW && pads(op)) version = 2;
+        if (traits->has & FB_LOOKS_UP) put_table(&s, op, old, old_size);
+        if (traits->has & FB_THRESHOLDS) put_thresholds(&s, op, tensor(n, op->input)->channels, old, old_size);
+        if (!(traits->has & FB_WEIGHTS)) continue;
         put_weights(&s, op, tensor(n, op->input), filters, old, old_size);
     }
     if (one_in(4)) {
@@ -443,7 +595,8 @@ static size_t encode(net *n, uint8_t *data, size_t limit, const uint8_t *old, si
     tables = s.size;
     s.size = 0;
     put(&s, 'F' | 'B' << 8 | 'I' << 16 | 'T' << 24, 4);
-    put(&s, FB_FORMAT_VERSION, 4);
+    put(&s, lenient() ? draw(FB_FORMAT_VERSION + 2) : version, 2);
+    put(&s, n->has_front_end ? FB_HEADER_FRONT_END : 0, 2);
     put(&s, 0, 8);
     put(&s, n->tensor_count, 2);
     put(&s, n->op_count, 2);
@@ -474,6 +627,7 @@ static size_t encode(net *n, uint8_t *data, size_t limit, const uint8_t *old, si
         put(&s, op->first, 4);
         put(&s, op->second, 4);
     }
+    for (i = 0; n->has_front_end && i < FB_FRONT_SIZE; i++) put(&s, n->front_end[i], 1);
     return tables;
 }
 

@@ -29,21 +29,27 @@ CALLS = {
     "flipbit.h": ("fb_model_open", "fb_arena_size", "fb_arena_least", "fb_plan_layer", "fb_invoke"),
     "fb_train.h": (
         *("fb_train_state_size", "fb_train_arena_size", "fb_train_open"),
-        *("fb_train_begin", "fb_train_sample", "fb_train_end_pass"),
+        *("fb_train_begin", "fb_train_sample", "fb_train_end_pass", "fb_train_drift"),
     ),
+    "fb_exchange.h": ("fb_exchange_follow", "fb_exchange_flip"),
     "fb_store.h": (
         *("fb_store_open", "fb_store_read", "fb_store_begin", "fb_store_write"),
         *("fb_store_commit", "fb_store_save"),
     ),
     "fb_audio.h": ("fb_audio_check", "fb_audio_size", "fb_audio_open", "fb_audio_push"),
 }
-KERNELS, SCRATCH, LOOK_ON = "kernels", "their _scratch functions", "after_layer"
+KERNELS, SCRATCH, LOOK_ON, WATCH = "kernels", "their _scratch functions", "after_layer", "look"
+ADD_FILTERS = "add_filters_"
 POINTERS: dict[str, tuple[str, ...]] = {  # by function, or by file if all of its functions do the same
     "fb_invoke": (KERNELS,),
-    "fb_walk_run": (KERNELS, LOOK_ON),  # the hook that fb_forward sets
+    "fb_conv_bits_mve.c": (ADD_FILTERS,),  # one for each number of vectors
+    "fb_walk_run": (KERNELS, LOOK_ON, WATCH),  # the hooks that fb_forward and fb_watch set
     "fb_grad_input": (KERNELS,),
     "fb_choose": (SCRATCH,),
-    "least_scratch": (SCRATCH,),
+    "fb_scratch_of": (SCRATCH,),
+    "fb_recalibrating_work": (SCRATCH,),
+    "run_maker": (KERNELS,),
+    "look": (KERNELS, SCRATCH),  # of a sample that recalibrates
     "fb_walk_arena": (SCRATCH,),
     "fb_arena_size": (SCRATCH,),
     "fb_arena_least": (SCRATCH,),
@@ -51,7 +57,8 @@ POINTERS: dict[str, tuple[str, ...]] = {  # by function, or by file if all of it
     "fb_finish_layer": (),  # on_gradient
     "fb_store.c": (),  # the driver
 }
-NEVER = {"fb_work_size": ("fb_grad_input", "fb_grad_weights")}  # it goes through the backward pass without running it
+# It goes through the backward pass without running it.
+NEVER = {"fb_work_size": ("fb_grad_input", "fb_grad_weights", "run_maker")}
 
 
 class StackError(Exception):
@@ -99,25 +106,33 @@ def deepest(name: str, functions: dict[str, Function], above: tuple[str, ...] = 
         return EXTERNAL, (name,)
     worst: tuple[int, tuple[str, ...]] = (0, ())
     never = {callee for caller in above for callee in NEVER.get(caller, ())}
-    for callee in function.callees - never:
+    for callee in function.callees:
+        if _plain(callee) in never:
+            continue
         targets = _pointed(name, functions, above) if callee == "__indirect_call" else [callee]
         for target in targets:
             worst = max(worst, deepest(target, functions, (*above, name)))
     return function.frame + worst[0], (name, *worst[1])
 
 
+def _plain(name: str) -> str:
+    """Without the file, and what the optimizer adds."""
+    return name.split(":")[-1].split(".")[0]
+
+
 def _pointed(name: str, functions: dict[str, Function], above: tuple[str, ...]) -> list[str]:
     """What a call through a pointer may reach, in a chain of calls."""
-    plain = name.split(":")[-1].split(".")[0]  # without the file, and what the optimizer adds
-    reached = POINTERS.get(plain, POINTERS.get(functions[name].file))
+    reached = POINTERS.get(_plain(name), POINTERS.get(functions[name].file))
     if reached is None:
         raise StackError(f"{name} calls through a pointer: say in POINTERS what it may reach")
     listed = "".join(path.read_text() for path in (CORE / "kernels").glob("fb_kernels*.[ch]"))
-    kernels = [kernel for kernel in set(re.findall(r"FB_ENTRY\((\w+)\)", listed)) if kernel in functions]
+    kernels = [kernel for kernel in set(re.findall(r"FB_(?:LEAN_)?ENTRY\((\w+)\)", listed)) if kernel in functions]
     targets = {
         KERNELS: kernels,
         SCRATCH: [f"{kernel}_scratch" for kernel in kernels],
         LOOK_ON: [static for static in functions if static.endswith(f":{LOOK_ON}") and "fb_forward" in above],
+        ADD_FILTERS: [static for static in functions if _plain(static).startswith(ADD_FILTERS)],
+        WATCH: [static for static in functions if static.endswith(f":{WATCH}") and "fb_watch" in above],
     }
     return [target for what in reached for target in targets[what]]
 

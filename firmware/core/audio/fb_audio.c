@@ -1,18 +1,12 @@
+#include "../run/fb_front_end.h"
 #include "fb_audio_internal.h"
 
 #include <string.h>
 
-static bool within_limits(const fb_audio_config *c) {
-    return c->fft >= FB_AUDIO_FFT_LEAST && c->fft <= FB_AUDIO_FFT_MOST && (c->fft & (c->fft - 1)) == 0 &&
-           c->window >= FB_AUDIO_WINDOW_LEAST && c->window <= c->fft && c->hop >= 1 && c->hop <= c->window &&
-           c->bands >= 1 && c->bands <= FB_AUDIO_BANDS_MOST && c->low_hz < c->high_hz &&
-           c->high_hz <= FB_AUDIO_RATE / 2 && c->floor <= FB_AUDIO_FLOOR_MOST && c->gain >= 1;
-}
-
 /* Checks a configuration and says how many bytes it needs: spectrum, samples, hann, weights, starts. */
 static fb_status plan(const fb_audio_config *config, uint32_t *first_bin, uint32_t *bins, size_t *size) {
     fb_status status;
-    if (!config || !within_limits(config)) return FB_ERR_ARGUMENT;
+    if (!config || !fb_front_end_takes_audio(config)) return FB_ERR_ARGUMENT;
     status = fb_audio_plan_bands(config, NULL, NULL, first_bin, bins);
     *size = 2u * ((size_t)config->fft + config->window + (config->window + 1u) / 2 + 1 + *bins + config->bands + 2u);
     return status;

@@ -12,7 +12,8 @@
  *
  * A step makes one update from the gradient of a *virtual batch* of any size. Gradients are summed for as many
  * filters as fit in the arena; when that is not all of them, the step takes several passes over the same samples
- * (status FB_MORE). The resulting bits are the same however many passes it took: more RAM only saves time.
+ * (status FB_MORE). The resulting bits are the same however many passes it took: more RAM only saves time. Sums
+ * of 16 or 8 bits give other bits than those of 32, but again the same in any arena.
  *
  * What is kept between samples lies in three places. The image, which must be writable memory: its bits, biases and CRC
  * change at the end of a step, so that at any time it is a valid image. The state, position-independent: a checkpoint
@@ -55,6 +56,16 @@ extern "C" {
 /* Rules by which bits are updated. Others are refused: FB_ERR_ARGUMENT. */
 enum { FB_RULE_STOCHASTIC = 0 /* the one above */ };
 
+/* Bits in which gradients of weights are summed up. Fewer take less RAM, so that a step takes fewer passes; they share
+ * an exponent per filter and are rounded stochastically. */
+enum { FB_SUMS_32 = 0, FB_SUMS_16 = 1, FB_SUMS_8 = 2 };
+
+/* What may happen to a sample before the net learns from it. */
+enum {
+    FB_AUGMENT_SHIFT = 15, /* moved by at most so many pixels, down and across */
+    FB_AUGMENT_MIRROR = 16 /* left and right change places, half of the time */
+};
+
 typedef struct fb_train_config {
     uint32_t seed;       /* of the generator */
     uint8_t rule;        /* FB_RULE_… */
@@ -62,15 +73,21 @@ typedef struct fb_train_config {
     uint8_t start;       /* levels beyond the first at which buffers start, 0 … 2^k − 1: how certain the bits are */
     bool bits;           /* flip bits of binary layers */
     bool bias;           /* move biases of all layers that have weights */
+    bool gain;           /* move their multipliers */
+    uint8_t sums;        /* FB_SUMS_…; others than FB_SUMS_32 only with `bits` */
+    uint8_t recalibrate; /* so many steps at the start do so, 1 is enough; all, if nothing else learns */
+    uint8_t augment;     /* FB_AUGMENT_…, in steps that learn */
+    uint16_t prior;      /* samples that the parameters count as when recalibrating */
     uint16_t first_op;   /* train operations first_op … last_op only; 0 and 0xFFFF: all */
     uint16_t last_op;
 } fb_train_config;
 
 /* A configuration as bytes, wherever one is kept, sent or compared: in checkpoints, frames and the state's CRC.
  *
- *     seed u32 | rule u8 | buffer_bits u8 | start u8 | learns u8: 1 bits, 2 biases | first_op u16 | last_op u16 | 4 × 0
+ *     seed u32 | rule u8 | buffer_bits u8 | start u8 | learns u8: 1 bits, 2 biases, 4 gains, 8 · sums | first_op u16 | last_op u16 |
+ *     recalibrate u8 | augment u8 | prior u16
  *
- * Little-endian. The last bytes are for parameters that later rules may have. Equal configurations have equal bytes. */
+ * Little-endian. Equal configurations have equal bytes. */
 #define FB_TRAIN_CONFIG_SIZE 16u
 void fb_train_config_pack(const fb_train_config *config, uint8_t *packed);
 
@@ -84,9 +101,10 @@ typedef struct fb_train_result {
     uint32_t loss;      /* cross-entropy in nats, 16 fractional bits */
 } fb_train_result;
 
-/* Called at the end of a pass with the summed gradient of each filter: [channel][tap], then with count 1 of its bias.
- */
-typedef void fb_gradient_function(void *context, unsigned op, unsigned filter, bool bias, const int32_t *gradient,
+/* Called at the end of a pass with the summed gradient of each filter: [channel][tap], then with count 1 of its bias, then
+ * of its multiplier. */
+enum { FB_PART_WEIGHTS, FB_PART_BIAS, FB_PART_GAIN };
+typedef void fb_gradient_function(void *context, unsigned op, unsigned filter, unsigned part, const int32_t *gradient,
                                   uint32_t count);
 
 typedef struct fb_train {
@@ -130,7 +148,7 @@ fb_status fb_train_open(fb_train *train, void *image, size_t image_size, void *s
                         size_t arena_size, const fb_train_config *config);
 
 /* Begin a step, or the rest of one that a checkpoint was taken in. `samples` is the size of the virtual batch, at most
- * 65535. A rate is at most FB_RATE_MAX. */
+ * 65535; of a step that recalibrates, each pass may have another. A rate is at most FB_RATE_MAX. */
 fb_status fb_train_begin(fb_train *train, uint32_t samples, uint32_t rate_bits, uint32_t rate_bias);
 
 /* One sample; `label` is the index of an output. */
@@ -139,6 +157,17 @@ fb_status fb_train_sample(fb_train *train, const int8_t *input, unsigned label, 
 /* After all samples of a pass: FB_MORE if the step needs another pass over them, FB_OK if it is done. A checkpoint of
  * image and state may be taken now. */
 fb_status fb_train_end_pass(fb_train *train);
+
+/* In a step that recalibrates, after samples of a pass: how far what they make of the layers near the input is from the
+ * references, 16 fractional bits. Per channel, the difference of means and that of deviations, as shares of the
+ * reference's deviation, each 4 at most; the mean of all. 0 in other steps. fb_train_begin drops a pass. */
+uint32_t fb_train_drift(const fb_train *train);
+
+/* The outputs of the last sample, until the next call; valid while a step is open. */
+const int8_t *fb_train_scores(const fb_train *train);
+
+/* Whether the next pass is the first of a step that recalibrates. */
+bool fb_train_may_recalibrate(const fb_train *train);
 
 /* Steps done since the start. */
 uint32_t fb_train_steps(const fb_train *train);

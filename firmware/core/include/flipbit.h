@@ -13,6 +13,10 @@
  * fb_model_open checks every offset, size, product and index of an image, and what it accepts cannot make fb_invoke
  * read or write outside the image, the arena, the input and the output.
  *
+ * Compiled with FB_SMALL_CODE the core is about 9 KB smaller (Cortex-M3): the fast kernels for int8 weights, depthwise
+ * convolutions and packed bits are left out, and their layers run on reference kernels, with the same bits. Boards set it
+ * among the flags of their profile, where `flipbit info --board` sees it, too.
+ *
  * The format is in docs/fbit-format.md, what the integers mean in docs/numerics.md. C99, little-endian.
  */
 #ifndef FLIPBIT_H
@@ -27,7 +31,7 @@ extern "C" {
 #endif
 
 #define FB_VERSION "0.1.0"
-#define FB_FORMAT_VERSION 1
+#define FB_FORMAT_VERSION 2 /* the newest that it opens; it opens all before it too */
 
 /* Activations that may be alive at one time; a net with more gets FB_ERR_LIVE. A plain chain needs 2, a residual net 3.
  * Costs 12 bytes of stack each, in fb_invoke and the functions below that plan. */
@@ -43,7 +47,7 @@ typedef enum fb_status {
     /* of an image */
     FB_ERR_TRUNCATED,  /* fewer bytes than a header has */
     FB_ERR_MAGIC,      /* not a .fbit image */
-    FB_ERR_VERSION,    /* of another format version */
+    FB_ERR_VERSION,    /* of a later format version */
     FB_ERR_LENGTH,     /* its length is not the one it states, or not a multiple of 4 */
     FB_ERR_CRC,        /* damaged */
     FB_ERR_RESERVED,   /* a reserved field or an unused bit is not 0 */
@@ -98,9 +102,9 @@ typedef struct fb_tensor {
     uint16_t width;
     uint16_t channels;
     int8_t zero_point;
-    uint8_t rank;        /* 3 image, 1 vector */
+    uint8_t rank;        /* 3 image, 1 vector, 131 image of packed bits: [channels / 16][height][width] of uint16_t */
     uint32_t scale_bits; /* the scale, as the bits of a float32; the core does not use it */
-    uint32_t size;       /* values = bytes */
+    uint32_t size;       /* bytes; of int8, as many as values */
 } fb_tensor;
 
 /* `index` must be below model->tensors. */

@@ -5,22 +5,28 @@
 
 /* A variant's list, such as FB_ADD_MVE, is empty where it is not compiled; its entries end in commas. */
 #define VARIANTS(list) FB_##list##_HOST FB_##list##_MVE FB_##list##_SCALAR
-#define END {NULL, NULL, NULL}
 
-static const fb_kernel conv_binary[] = {VARIANTS(CONV_BINARY) FB_ENTRY(fb_conv_bin_reference), END};
-static const fb_kernel dense_binary[] = {VARIANTS(DENSE_BINARY) FB_ENTRY(fb_dense_bin), END};
-static const fb_kernel conv_int8[] = {VARIANTS(CONV_INT8) FB_ENTRY(fb_conv_int8), END};
-static const fb_kernel dense_int8[] = {VARIANTS(DENSE_INT8) FB_ENTRY(fb_dense_int8), END};
-static const fb_kernel max_pool[] = {VARIANTS(MAX_POOL) FB_ENTRY(fb_max_pool), END};
-static const fb_kernel average_pool[] = {VARIANTS(AVERAGE_POOL) FB_ENTRY(fb_average_pool), END};
-static const fb_kernel add[] = {VARIANTS(ADD) FB_ENTRY(fb_add), END};
-static const fb_kernel shortcut[] = {FB_ENTRY(fb_shortcut), END};
-static const fb_kernel relu[] = {FB_ENTRY(fb_relu), END};
-static const fb_kernel flatten[] = {FB_ENTRY(fb_flatten), END};
-static const fb_kernel none[] = {END};
+static const fb_kernel conv_binary[] = {VARIANTS(CONV_BINARY) FB_ENTRY(fb_conv_bin_reference), FB_KERNELS_END};
+static const fb_kernel dense_binary[] = {VARIANTS(DENSE_BINARY) FB_ENTRY(fb_dense_bin), FB_KERNELS_END};
+static const fb_kernel conv_int8[] = {VARIANTS(CONV_INT8) FB_ENTRY(fb_conv_int8), FB_KERNELS_END};
+static const fb_kernel dense_int8[] = {VARIANTS(DENSE_INT8) FB_ENTRY(fb_dense_int8), FB_KERNELS_END};
+static const fb_kernel depthwise_binary[] = {VARIANTS(DEPTHWISE_BINARY) FB_ENTRY(fb_depthwise_bin), FB_KERNELS_END};
+static const fb_kernel depthwise_int8[] = {VARIANTS(DEPTHWISE_INT8) FB_ENTRY(fb_depthwise_int8), FB_KERNELS_END};
+static const fb_kernel max_pool[] = {VARIANTS(MAX_POOL) FB_ENTRY(fb_max_pool), FB_KERNELS_END};
+static const fb_kernel average_pool[] = {VARIANTS(AVERAGE_POOL) FB_ENTRY(fb_average_pool), FB_KERNELS_END};
+static const fb_kernel add[] = {VARIANTS(ADD) FB_ENTRY(fb_add), FB_KERNELS_END};
+static const fb_kernel shortcut[] = {FB_ENTRY(fb_shortcut), FB_KERNELS_END};
+static const fb_kernel relu[] = {FB_ENTRY(fb_relu), FB_KERNELS_END};
+static const fb_kernel flatten[] = {FB_ENTRY(fb_flatten), FB_KERNELS_END};
+static const fb_kernel table[] = {FB_ENTRY(fb_table), FB_KERNELS_END};
+static const fb_kernel concat[] = {FB_ENTRY(fb_concat), FB_KERNELS_END};
+static const fb_kernel binarize[] = {FB_ENTRY(fb_binarize), FB_KERNELS_END};
+static const fb_kernel conv_bits[] = {VARIANTS(CONV_BITS) FB_ENTRY(fb_conv_bits_reference), FB_KERNELS_END};
+static const fb_kernel max_pool_bits[] = {FB_ENTRY(fb_max_pool_bits), FB_KERNELS_END};
+static const fb_kernel none[] = {FB_KERNELS_END};
 
 #ifdef FB_PLAN_BOARDS
-int fb_plan_core;
+int fb_plan_core, fb_plan_small_code;
 #endif
 
 const fb_kernel *fb_kernels_of(const fb_layer *layer) {
@@ -34,6 +40,12 @@ const fb_kernel *fb_kernels_of(const fb_layer *layer) {
     case FB_SHORTCUT: return shortcut;
     case FB_RELU: return relu;
     case FB_FLATTEN: return flatten;
+    case FB_DEPTHWISE: return binary ? depthwise_binary : depthwise_int8;
+    case FB_TABLE: return table;
+    case FB_CONCAT: return concat;
+    case FB_BINARIZE: return binarize;
+    case FB_CONV_BITS: return conv_bits;
+    case FB_MAX_POOL_BITS: return max_pool_bits;
     default: return none;
     }
 }

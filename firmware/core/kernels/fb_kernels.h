@@ -1,9 +1,10 @@
 /* Kernels, one per file, file name = function name. Private to the core.
  *
  * A kernel computes one layer. `in` and `in2` are its input tensors (in2 only where it reads two), `out` its output tensor;
- * out may be in or in2 for kinds with FB_IN_PLACE, and overlaps nothing otherwise. `scratch` has as many bytes as the
- * kernel's _scratch function says, aligned to FB_ALIGN. Every kernel gives the bits of its reference twin
- * (docs/numerics.md).
+ * out may be in or in2 for kinds with FB_IN_PLACE, and overlaps nothing otherwise. Tensors may lie at any address, since
+ * the caller's may; packed bits are never the caller's and lie at even ones, as words of 16 bits need. `scratch` has as
+ * many bytes as the kernel's _scratch function says, aligned to FB_ALIGN. Every kernel gives the bits of its reference
+ * twin (docs/numerics.md).
  */
 #ifndef FB_KERNELS_H
 #define FB_KERNELS_H
@@ -17,8 +18,9 @@
  * microcontrollers, as large as they are there, which are never run (runtime/board/plan.py). */
 #ifdef FB_PLAN_BOARDS
 #define FB_POINTER_SIZE ((uint32_t)4)
-enum { FB_PLAN_RISCV, FB_PLAN_THUMB, FB_PLAN_HELIUM };
-extern int fb_plan_core; /* for which of these */
+enum { FB_PLAN_RISCV, FB_PLAN_THUMB, FB_PLAN_DSP, FB_PLAN_HELIUM }; /* Cortex-M0, M3; M4, M7, M33; M55 */
+extern int fb_plan_core;                                            /* for which of these */
+extern int fb_plan_small_code;                                      /* whether they are built with FB_SMALL_CODE */
 #else
 #define FB_POINTER_SIZE ((uint32_t)sizeof(void *))
 #endif
@@ -30,6 +32,7 @@ typedef struct fb_kernel {
     const char *name;
     fb_scratch_function *scratch; /* bytes, or FB_NOT_FOR_THIS */
     fb_run_function *run;
+    bool lean; /* takes less scratch than the one before it and little more time */
 } fb_kernel;
 
 /* The kernels for a kind of layer, fastest first, ended by one without a name; the last one takes every layer. Of a
@@ -40,16 +43,27 @@ const fb_kernel *fb_kernels_of(const fb_layer *layer);
     fb_run_function name; \
     fb_scratch_function name##_scratch
 
-/* An entry of a list of kernels. */
-#define FB_ENTRY(name) {#name, name##_scratch, name}
+/* An entry of a list of kernels, and what ends one. */
+#define FB_ENTRY(name) {#name, name##_scratch, name, false}
+#define FB_LEAN_ENTRY(name) {#name, name##_scratch, name, true}
+#define FB_KERNELS_END {NULL, NULL, NULL, false}
+
+/* The same for boards of which only some have the kernel: those for which `there` holds while it is planned. */
+#define FB_PLANNED(name, there) \
+    static inline uint32_t name##_planned(const fb_layer *layer) { \
+        return (there) ? name##_scratch(layer) : FB_NOT_FOR_THIS; \
+    }
+#define FB_PLANNED_ENTRY(name) {#name, name##_planned, NULL, false}
 
 /* The reference twins, which take every layer of their kind. Faster variants are in fb_kernels_scalar.h, _mve.h,
  * _host.h. Binary weights: */
 FB_KERNEL(fb_conv_bin_reference);
 FB_KERNEL(fb_dense_bin);
+FB_KERNEL(fb_depthwise_bin);
 /* int8 weights: */
 FB_KERNEL(fb_conv_int8);
 FB_KERNEL(fb_dense_int8);
+FB_KERNEL(fb_depthwise_int8);
 /* No weights: */
 FB_KERNEL(fb_max_pool);
 FB_KERNEL(fb_average_pool);
@@ -57,6 +71,12 @@ FB_KERNEL(fb_add);
 FB_KERNEL(fb_shortcut);
 FB_KERNEL(fb_relu);
 FB_KERNEL(fb_flatten);
+FB_KERNEL(fb_table);
+FB_KERNEL(fb_concat);
+/* Packed bits: */
+FB_KERNEL(fb_binarize);
+FB_KERNEL(fb_conv_bits_reference);
+FB_KERNEL(fb_max_pool_bits);
 
 /* For functions whose constant arguments choose what is in them. */
 #if defined(__GNUC__)

@@ -12,6 +12,7 @@ FB_KERNEL(fb_conv_bin_amx);
 FB_KERNEL(fb_conv_bin_vnni);
 FB_KERNEL(fb_conv_int8_vnni);
 FB_KERNEL(fb_conv_bin_avx2);
+FB_KERNEL(fb_conv_bits_avx2);
 FB_KERNEL(fb_dense_bin_avx2);
 FB_KERNEL(fb_dense_int8_avx2);
 FB_KERNEL(fb_max_pool_sse4);
@@ -20,11 +21,15 @@ FB_KERNEL(fb_add_avx2);
 #define FB_DENSE_BINARY_HOST FB_ENTRY(fb_dense_bin_avx2),
 #define FB_CONV_INT8_HOST FB_ENTRY(fb_conv_int8_vnni),
 #define FB_DENSE_INT8_HOST FB_ENTRY(fb_dense_int8_avx2),
+#define FB_DEPTHWISE_BINARY_HOST
+#define FB_DEPTHWISE_INT8_HOST
+#define FB_CONV_BITS_HOST FB_ENTRY(fb_conv_bits_avx2),
 #define FB_MAX_POOL_HOST FB_ENTRY(fb_max_pool_sse4),
 #define FB_AVERAGE_POOL_HOST
 #define FB_ADD_HOST FB_ENTRY(fb_add_avx2),
 #elif defined(__ARM_NEON)
 FB_KERNEL(fb_conv_bin_neon);
+FB_KERNEL(fb_conv_bits_neon);
 FB_KERNEL(fb_dense_bin_neon);
 FB_KERNEL(fb_dense_int8_neon);
 FB_KERNEL(fb_max_pool_neon);
@@ -34,6 +39,9 @@ FB_KERNEL(fb_add_neon);
 #define FB_DENSE_BINARY_HOST FB_ENTRY(fb_dense_bin_neon),
 #define FB_CONV_INT8_HOST
 #define FB_DENSE_INT8_HOST FB_ENTRY(fb_dense_int8_neon),
+#define FB_DEPTHWISE_BINARY_HOST
+#define FB_DEPTHWISE_INT8_HOST
+#define FB_CONV_BITS_HOST FB_ENTRY(fb_conv_bits_neon),
 #define FB_MAX_POOL_HOST FB_ENTRY(fb_max_pool_neon),
 #define FB_AVERAGE_POOL_HOST FB_ENTRY(fb_average_pool_neon),
 #define FB_ADD_HOST FB_ENTRY(fb_add_neon),
@@ -46,6 +54,9 @@ FB_KERNEL(fb_add_neon);
 #define FB_DENSE_BINARY_HOST
 #define FB_CONV_INT8_HOST
 #define FB_DENSE_INT8_HOST
+#define FB_DEPTHWISE_BINARY_HOST
+#define FB_DEPTHWISE_INT8_HOST
+#define FB_CONV_BITS_HOST
 #define FB_MAX_POOL_HOST
 #define FB_AVERAGE_POOL_HOST
 #define FB_ADD_HOST

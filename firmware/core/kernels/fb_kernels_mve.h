@@ -13,16 +13,24 @@
 
 FB_KERNEL(fb_conv_bin_mve);
 FB_KERNEL(fb_dense_bin_mve);
+/* The second one with the RAM of one column. */
 FB_KERNEL(fb_conv_int8_mve);
+FB_KERNEL(fb_conv_int8_column_mve);
 FB_KERNEL(fb_dense_int8_mve);
+FB_KERNEL(fb_depthwise_int8_3x3_mve);
+FB_KERNEL(fb_depthwise_int8_mve);
+FB_KERNEL(fb_conv_bits_mve);
 FB_KERNEL(fb_max_pool_mve);
 FB_KERNEL(fb_average_pool_mve);
 FB_KERNEL(fb_add_mve);
 
 #define FB_CONV_BINARY_MVE FB_ENTRY(fb_conv_bin_mve),
 #define FB_DENSE_BINARY_MVE FB_ENTRY(fb_dense_bin_mve),
-#define FB_CONV_INT8_MVE FB_ENTRY(fb_conv_int8_mve),
+#define FB_CONV_INT8_MVE FB_ENTRY(fb_conv_int8_mve), FB_ENTRY(fb_conv_int8_column_mve),
 #define FB_DENSE_INT8_MVE FB_ENTRY(fb_dense_int8_mve),
+#define FB_DEPTHWISE_BINARY_MVE
+#define FB_DEPTHWISE_INT8_MVE FB_ENTRY(fb_depthwise_int8_3x3_mve), FB_ENTRY(fb_depthwise_int8_mve),
+#define FB_CONV_BITS_MVE FB_ENTRY(fb_conv_bits_mve),
 #define FB_MAX_POOL_MVE FB_ENTRY(fb_max_pool_mve),
 #define FB_AVERAGE_POOL_MVE FB_ENTRY(fb_average_pool_mve),
 #define FB_ADD_MVE FB_ENTRY(fb_add_mve),
@@ -30,25 +38,36 @@ FB_KERNEL(fb_add_mve);
 #elif defined(FB_PLAN_BOARDS)
 
 /* For boards without Helium none of these is for any layer. */
-#define FB_PLANNED(name) \
-    fb_scratch_function name##_scratch; \
-    static inline uint32_t name##_planned(const fb_layer *layer) { \
-        return fb_plan_core == FB_PLAN_HELIUM ? name##_scratch(layer) : FB_NOT_FOR_THIS; \
-    }
-#define FB_PLANNED_ENTRY(name) {#name, name##_planned, NULL}
-
-FB_PLANNED(fb_conv_bin_mve)
-FB_PLANNED(fb_dense_bin_mve)
-FB_PLANNED(fb_conv_int8_mve)
-FB_PLANNED(fb_dense_int8_mve)
-FB_PLANNED(fb_max_pool_mve)
-FB_PLANNED(fb_average_pool_mve)
-FB_PLANNED(fb_add_mve)
+fb_scratch_function fb_conv_bin_mve_scratch;
+fb_scratch_function fb_dense_bin_mve_scratch;
+fb_scratch_function fb_conv_int8_mve_scratch;
+fb_scratch_function fb_conv_int8_column_mve_scratch;
+fb_scratch_function fb_dense_int8_mve_scratch;
+fb_scratch_function fb_depthwise_int8_3x3_mve_scratch;
+fb_scratch_function fb_depthwise_int8_mve_scratch;
+fb_scratch_function fb_conv_bits_mve_scratch;
+fb_scratch_function fb_max_pool_mve_scratch;
+fb_scratch_function fb_average_pool_mve_scratch;
+fb_scratch_function fb_add_mve_scratch;
+FB_PLANNED(fb_conv_bin_mve, fb_plan_core == FB_PLAN_HELIUM)
+FB_PLANNED(fb_dense_bin_mve, fb_plan_core == FB_PLAN_HELIUM)
+FB_PLANNED(fb_conv_int8_mve, fb_plan_core == FB_PLAN_HELIUM)
+FB_PLANNED(fb_conv_int8_column_mve, fb_plan_core == FB_PLAN_HELIUM)
+FB_PLANNED(fb_dense_int8_mve, fb_plan_core == FB_PLAN_HELIUM)
+FB_PLANNED(fb_depthwise_int8_3x3_mve, fb_plan_core == FB_PLAN_HELIUM)
+FB_PLANNED(fb_depthwise_int8_mve, fb_plan_core == FB_PLAN_HELIUM)
+FB_PLANNED(fb_conv_bits_mve, fb_plan_core == FB_PLAN_HELIUM)
+FB_PLANNED(fb_max_pool_mve, fb_plan_core == FB_PLAN_HELIUM)
+FB_PLANNED(fb_average_pool_mve, fb_plan_core == FB_PLAN_HELIUM)
+FB_PLANNED(fb_add_mve, fb_plan_core == FB_PLAN_HELIUM)
 
 #define FB_CONV_BINARY_MVE FB_PLANNED_ENTRY(fb_conv_bin_mve),
 #define FB_DENSE_BINARY_MVE FB_PLANNED_ENTRY(fb_dense_bin_mve),
-#define FB_CONV_INT8_MVE FB_PLANNED_ENTRY(fb_conv_int8_mve),
+#define FB_CONV_INT8_MVE FB_PLANNED_ENTRY(fb_conv_int8_mve), FB_PLANNED_ENTRY(fb_conv_int8_column_mve),
 #define FB_DENSE_INT8_MVE FB_PLANNED_ENTRY(fb_dense_int8_mve),
+#define FB_DEPTHWISE_BINARY_MVE
+#define FB_DEPTHWISE_INT8_MVE FB_PLANNED_ENTRY(fb_depthwise_int8_3x3_mve), FB_PLANNED_ENTRY(fb_depthwise_int8_mve),
+#define FB_CONV_BITS_MVE FB_PLANNED_ENTRY(fb_conv_bits_mve),
 #define FB_MAX_POOL_MVE FB_PLANNED_ENTRY(fb_max_pool_mve),
 #define FB_AVERAGE_POOL_MVE FB_PLANNED_ENTRY(fb_average_pool_mve),
 #define FB_ADD_MVE FB_PLANNED_ENTRY(fb_add_mve),
@@ -59,6 +78,9 @@ FB_PLANNED(fb_add_mve)
 #define FB_DENSE_BINARY_MVE
 #define FB_CONV_INT8_MVE
 #define FB_DENSE_INT8_MVE
+#define FB_DEPTHWISE_BINARY_MVE
+#define FB_DEPTHWISE_INT8_MVE
+#define FB_CONV_BITS_MVE
 #define FB_MAX_POOL_MVE
 #define FB_AVERAGE_POOL_MVE
 #define FB_ADD_MVE

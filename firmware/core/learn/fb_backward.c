@@ -11,7 +11,8 @@ typedef struct backward {
     fb_blocks blocks;
     uint8_t *work;
     uint32_t size;
-    bool dry, fast, calibrate;
+    bool dry, calibrate;
+    fb_choice choice;
     uint32_t peak;
     const int8_t *input, *scores;
     uint32_t loss;
@@ -19,6 +20,22 @@ typedef struct backward {
 
 #define TEMPORARY 0xFFFEu /* no tensor's index */
 #define KEPT 0x4000u      /* added to the index of a tensor that the forward pass has left: others are gradients */
+
+/* Whether the pass sums up gradients of its weights. */
+static bool needs_input(const fb_train *train, unsigned op, const fb_layer *layer) {
+    return op >= train->pass.low_op && op <= train->pass.high_op && fb_trains_bits(&train->config, op, layer);
+}
+
+/* The operation that makes `tensor` from the net's input alone, decoded; false if there is none. Its result is made again
+ * where it is needed, which takes less than the pass that keeping it could cost: it is the largest of most nets. */
+static bool made_of_input(const fb_train *train, unsigned tensor, fb_layer *layer) {
+    for (unsigned op = 0; op < train->model.ops; op++) {
+        fb_layer_decode(&train->model, op, layer);
+        if (layer->output != tensor) continue;
+        return fb_weighted(layer) && layer->input == train->model.input && tensor != train->model.output;
+    }
+    return false;
+}
 
 void fb_mark_tensors(fb_train *train) {
     fb_layer layer;
@@ -33,8 +50,9 @@ void fb_mark_tensors(fb_train *train) {
             (fb_traits_of(layer.kind)->inputs == 2 && fb_active(train, layer.input2))) {
             train->pass.active[layer.output / 8] |= (uint8_t)(1u << layer.output % 8);
         }
-        if (op >= train->pass.low_op && op <= train->pass.high_op && fb_trains_bits(&train->config, op, &layer)) {
-            train->pass.keep[layer.input / 8] |= (uint8_t)(1u << layer.input % 8);
+        if (needs_input(train, op, &layer)) {
+            unsigned tensor = layer.input;
+            if (!made_of_input(train, tensor, &layer)) train->pass.keep[tensor / 8] |= (uint8_t)(1u << tensor % 8);
         }
     }
 }
@@ -116,14 +134,32 @@ static fb_status loss(backward *b, const int8_t *scores, unsigned label) {
     return FB_OK;
 }
 
+/* Gradients of multipliers: Σ h · (result − zero point), on every other row and column. */
+static void gains(const fb_train *train, unsigned op, const fb_layer *layer, const int8_t *h, unsigned shift,
+                  uint8_t *sums, uint32_t each, unsigned first, unsigned end) {
+    const uint8_t *kept = train->arena + train->pass.saved + fb_kept_results(train, op, layer);
+    uint32_t width = layer->out.width, height = layer->out.height, some = (height + 1) / 2 * ((width + 1) / 2);
+    for (; first < end; first++, sums += each, h += (size_t)height * width) {
+        int32_t here = fb_grad_gain(h, height, width, some * first, kept, layer->out.zero_point);
+        *(int32_t *)(void *)sums += (here + (1 << shift >> 1)) >> shift;
+    }
+}
+
+/* By which narrow sums are rounded: another one for each sample and layer. */
+static uint32_t sample_key(const fb_train *train, unsigned op) {
+    const fb_head *head = (const fb_head *)(const void *)train->state;
+    uint32_t key = fb_grad_key(train->config.seed, head->step * 2 + (head->phase == FB_UPDATE));
+    return fb_grad_key(fb_grad_key(key, train->seen), op);
+}
+
 /* Gradients of a layer's weights and biases, for its filters in this pass. */
 static void accumulate(backward *b, unsigned op, const fb_layer *layer, const int8_t *h) {
     fb_train *train = b->train;
     uint32_t plane = (uint32_t)layer->out.height * layer->out.width;
     unsigned first, end;
-    int32_t *sums = (int32_t *)(void *)(train->arena + train->pass.sums) + fb_sums_of(train, op, &first, &end);
+    uint8_t *sums = fb_sums_of(train, op, &first, &end);
     bool bits = fb_trains_bits(&train->config, op, layer);
-    uint32_t each = (bits ? layer->inputs : 0) + fb_trains_bias(&train->config, op, layer);
+    uint32_t each = fb_sums_size(&train->config, op, layer);
     /* |h| ≤ 127, |x − z| ≤ 255: what a sample adds has 31 bits, as plane ≤ FB_TRAIN_PIXELS; what a batch adds has after
      * the shift. Rounding adds a half per sample at most: less than 127 leaves of 128. */
     uint64_t largest = (uint64_t)plane * 128 * 255 * train->samples;
@@ -133,18 +169,60 @@ static void accumulate(backward *b, unsigned op, const fb_layer *layer, const in
     while (largest >> shift > INT32_MAX) shift++;
     if (kept.offset != FB_OUTSIDE) in = address(b, &kept);
     h += (size_t)first * plane;
+    if (layer->kind == FB_DEPTHWISE) in += (size_t)first * layer->in.height * layer->in.width;
     if (bits) {
         uint32_t bottom = fb_blocks_extent(&b->blocks, false), top = fb_blocks_extent(&b->blocks, true);
-        fb_grad_weights(layer, h, in, shift, sums, each, end - first, b->work + bottom, b->size - bottom - top);
+        fb_grad_sums to = {sums, each, layer->inputs, 0, (uint16_t)first, (uint8_t)fb_sum_bytes(&train->config)};
+        to.key = sample_key(train, op);
+        fb_grad_weights(layer, h, in, shift, &to, end - first, b->work + bottom, b->size - bottom - top);
+    }
+    sums += fb_weight_sums_size(&train->config, op, layer);
+    if (fb_trains_gain(&train->config, op, layer)) {
+        uint32_t behind = 4u * fb_trains_bias(&train->config, op, layer);
+        gains(train, op, layer, h, shift, sums + behind, each, first, end);
     }
     if (!fb_trains_bias(&train->config, op, layer)) return;
-    for (sums += each - 1; first < end; first++, sums += each) {
-        int32_t here = 0;    /* 65536 · 127 at most */
-        int64_t sum = *sums; /* large planes in large batches take more than 32 bits */
-        for (uint32_t i = 0; i < plane; i++) here += *h++;
-        sum += here;
-        *sums = (int32_t)(sum > INT32_MAX ? INT32_MAX : sum < -INT32_MAX ? -INT32_MAX : sum);
+    for (; first < end; first++, sums += each, h += plane) {
+        int32_t *to = (int32_t *)(void *)sums;
+        int64_t sum = (int64_t)*to + fb_grad_sum(h, plane); /* large planes in large batches take more than 32 bits */
+        *to = (int32_t)(sum > INT32_MAX ? INT32_MAX : sum < -INT32_MAX ? -INT32_MAX : sum);
     }
+}
+
+/* Run the operation that makes a tensor of the net's input. */
+FB_NOINLINE static fb_status run_maker(const backward *b, const fb_layer *maker, const fb_block *made) {
+    uint32_t used = fb_blocks_extent(&b->blocks, false), scratch;
+    const fb_kernel *kernel = fb_choose(maker, b->size - used - fb_blocks_extent(&b->blocks, true), &scratch);
+    if (!kernel) return FB_ERR_ARENA;
+    kernel->run(maker, b->input, b->input, address(b, made), b->work + used);
+    return FB_OK;
+}
+
+/* Make the input of an operation again, as if the forward pass had kept it. */
+FB_NOINLINE static fb_status make_again(backward *b, unsigned op, const fb_layer *layer) {
+    const fb_train *train = b->train;
+    fb_layer maker;
+    fb_block made = fb_blocks_find(&b->blocks, layer->input + KEPT);
+    fb_status status;
+    if (!needs_input(train, op, layer) || made.offset != FB_OUTSIDE) return FB_OK;
+    if (!made_of_input(train, layer->input, &maker)) return FB_OK;
+    status = place(b, layer->input + KEPT, maker.out.size, &made);
+    if (status != FB_OK) return status;
+    note(b, fb_scratch_of(&maker, b->choice));
+    if (b->dry || b->calibrate) return FB_OK;
+    return run_maker(b, &maker, &made);
+}
+
+/* Forget the input of an operation, unless one before it needs it, too. */
+FB_NOINLINE static void drop_kept(backward *b, unsigned op, const fb_layer *layer) {
+    unsigned tensor = layer->input;
+    if (fb_blocks_find(&b->blocks, tensor + KEPT).offset == FB_OUTSIDE) return;
+    while (op-- > b->train->pass.low_op) {
+        fb_layer before;
+        fb_layer_decode(&b->train->model, op, &before);
+        if (before.input == tensor && needs_input(b->train, op, &before)) return;
+    }
+    fb_blocks_drop(&b->blocks, tensor + KEPT);
 }
 
 static void input_gradient(backward *b, const fb_layer *layer, const int8_t *h, fb_block *to, int8_t sum_exponent,
@@ -166,7 +244,7 @@ static void input_gradient(backward *b, const fb_layer *layer, const int8_t *h, 
         --*exponent;
     }
     if (there) {
-        fb_factors one = {NULL, NULL, 1};
+        fb_factors one = {NULL, NULL, 1, NULL};
         scale_into(b, out, there, &layer->in, &one, *exponent, NULL, true, exponent, counts);
     } else {
         counts->large += found.large;
@@ -180,8 +258,10 @@ static fb_status weighted(backward *b, unsigned op, const fb_layer *layer) {
     uint32_t scratch;
     fb_status status;
     int8_t *h = NULL;
+    status = make_again(b, op, layer);
+    if (status != FB_OK) return status;
     if (!b->dry) {
-        fb_factors f = {layer->mult_int8, layer->mult, 0};
+        fb_factors f = {layer->mult_int8, layer->mult, 0, NULL};
         int8_t *exponent = &b->state.sum_exponent[op];
         fb_count *counts = fb_sum_count_of(train, layer->output);
         int32_t base = layer->shift - (layer->mult ? 0 : 16) + b->state.exponent[layer->output];
@@ -190,14 +270,21 @@ static fb_status weighted(backward *b, unsigned op, const fb_layer *layer) {
         scale_into(b, h, h, &layer->out, &f, base, mask, false, exponent, counts);
         if (!b->calibrate && op <= train->pass.high_op) accumulate(b, op, layer, h);
     }
+    drop_kept(b, op, layer);
     if (!fb_active(train, layer->input)) {
         fb_blocks_drop(&b->blocks, layer->output);
         return FB_OK;
     }
+    close_gaps(b, false);
+    close_gaps(b, true);
+    if (!b->dry) {
+        grad = fb_blocks_find(&b->blocks, layer->output);
+        h = address(b, &grad);
+    }
     there = fb_blocks_find(&b->blocks, layer->input);
     status = place(b, there.offset == FB_OUTSIDE ? layer->input : TEMPORARY, layer->in.size, &to);
     if (status != FB_OK) return status;
-    scratch = b->fast ? fb_grad_input_scratch(layer) : 0;
+    scratch = b->choice == FB_LEAST ? 0 : fb_grad_input_scratch(layer, b->choice == FB_LEAN);
     note(b, scratch);
     if (!b->dry) {
         uint32_t bottom = fb_blocks_extent(&b->blocks, false), top = fb_blocks_extent(&b->blocks, true);
@@ -215,6 +302,11 @@ static int32_t factor_of(const fb_layer *layer, const fb_traits *traits, unsigne
     return i < traits->factors ? (int32_t)layer->factor[i] : 1;
 }
 
+/* The slopes of an operation that looks up its results, one for each value. */
+static const int8_t *slopes_of(const backward *b, unsigned op) {
+    return (const int8_t *)b->train->arena + b->train->pass.saved + fb_saved_mask(b->train, op);
+}
+
 /* One input of an operation that works value by value. The last one may take the place of the output's gradient. */
 static fb_status elementwise(backward *b, unsigned op, const fb_layer *layer, unsigned tensor, int32_t factor,
                              bool last) {
@@ -229,11 +321,12 @@ static fb_status elementwise(backward *b, unsigned op, const fb_layer *layer, un
     }
     note(b, 0);
     if (!b->dry) {
-        fb_factors f = {NULL, NULL, factor};
+        bool sloped = fb_sloped(layer);
+        fb_factors f = {NULL, NULL, factor, sloped ? slopes_of(b, op) : NULL};
         const uint8_t *mask = fb_masked(layer) ? train->arena + train->pass.saved + fb_saved_mask(train, op) : NULL;
         scale_into(b, address(b, &grad), address(b, &to), &layer->out, &f,
-                   layer->shift + b->state.exponent[layer->output], mask, join, &b->state.exponent[tensor],
-                   fb_count_of(train, tensor));
+                   layer->shift + (sloped ? FB_SLOPE_BITS : 0) + b->state.exponent[layer->output], mask, join,
+                   &b->state.exponent[tensor], fb_count_of(train, tensor));
     }
     if (in_place) {
         fb_blocks_rename(&b->blocks, layer->output, tensor);
@@ -255,7 +348,48 @@ static fb_status value_by_value(backward *b, unsigned op, const fb_layer *layer,
     return status;
 }
 
+/* Channels that were put together go their ways again. */
+static fb_status parts(backward *b, const fb_layer *layer, const fb_traits *traits) {
+    fb_train *train = b->train;
+    fb_block grad = fb_blocks_find(&b->blocks, layer->output);
+    for (unsigned i = 0; i < 2; i++) {
+        unsigned tensor = i ? layer->input2 : layer->input;
+        const fb_tensor *shape = i ? &layer->in2 : &layer->in;
+        fb_block to = fb_blocks_find(&b->blocks, tensor);
+        bool join = to.offset != FB_OUTSIDE;
+        if (!fb_active(train, tensor)) continue;
+        if (!join) {
+            fb_status status = place(b, tensor, shape->size, &to);
+            if (status != FB_OK) return status;
+        }
+        note(b, 0);
+        if (!b->dry) {
+            fb_factors f = {NULL, NULL, factor_of(layer, traits, i), NULL};
+            scale_into(b, address(b, &grad) + (i ? layer->in.size : 0), address(b, &to), shape, &f,
+                       layer->shift + b->state.exponent[layer->output], NULL, join, &b->state.exponent[tensor],
+                       fb_count_of(train, tensor));
+        }
+    }
+    fb_blocks_drop(&b->blocks, layer->output);
+    return FB_OK;
+}
+
 static int8_t clipped(int32_t v) { return (int8_t)(v > 127 ? 127 : v < -127 ? -127 : v); }
+
+/* To the pixels of a window that are inside the image. The fewer they are, the more each counts. */
+static void to_window(const fb_layer *layer, int32_t v, int32_t top, int32_t left, int8_t *out) {
+    int32_t w = layer->in.width, bottom = top + layer->kernel_h, right = left + layer->kernel_w, n;
+    int32_t window = layer->kernel_h * layer->kernel_w;
+    if (top < 0) top = 0;
+    if (left < 0) left = 0;
+    if (bottom > layer->in.height) bottom = layer->in.height;
+    if (right > w) right = w;
+    n = (bottom - top) * (right - left);
+    if (n != window) v = clipped((v * window + (v < 0 ? -n / 2 : n / 2)) / n);
+    for (int32_t y = top; y < bottom; y++) {
+        for (int32_t x = left; x < right; x++) out[y * w + x] = clipped(out[y * w + x] + v);
+    }
+}
 
 /* Where a window's gradient goes: to all of it (averages), to the largest (max pooling), or to one corner (shortcut).
  */
@@ -272,10 +406,7 @@ static void spread(const backward *b, unsigned op, const fb_layer *layer, unsign
                 int32_t top = (int32_t)(y * layer->stride_h) - layer->pad_top;
                 int32_t left = (int32_t)(x * layer->stride_w) - layer->pad_left;
                 if (back == FB_BACK_WINDOW) {
-                    for (int32_t i = 0; i < layer->kernel_h * layer->kernel_w; i++) {
-                        int8_t *p = out + (top + i / layer->kernel_w) * (int32_t)w + left + i % layer->kernel_w;
-                        *p = clipped(*p + v);
-                    }
+                    to_window(layer, v, top, left, out);
                     continue;
                 }
                 if (back == FB_BACK_LARGEST) {
@@ -303,11 +434,11 @@ static fb_status window(backward *b, unsigned op, const fb_layer *layer, const f
     if (status != FB_OK) return status;
     note(b, 0);
     if (!b->dry) {
-        fb_factors f = {NULL, NULL, factor_of(layer, traits, 0)};
+        fb_factors f = {NULL, NULL, factor_of(layer, traits, 0), NULL};
         int8_t *exponent = &b->state.exponent[layer->input], *values = address(b, &grad);
         fb_count *counts = fb_count_of(train, layer->input), ignored = {0, 0};
         int32_t base = layer->shift + b->state.exponent[layer->output];
-        fb_factors most = {NULL, NULL, f.one * overlap(layer)};
+        fb_factors most = {NULL, NULL, f.one * overlap(layer), NULL};
         while (b->calibrate && *exponent > -FB_EXPONENT_MAX &&
                fb_grad_cuts_off(values, NULL, &layer->out, &most, base - *exponent, NULL, false,
                                 allowed(layer->out.size))) {
@@ -317,7 +448,7 @@ static fb_status window(backward *b, unsigned op, const fb_layer *layer, const f
         fb_grad_scale(values, values, &layer->out, &f, base - *exponent, NULL, false, &ignored);
         spread(b, op, layer, traits->back, values, address(b, &to));
         if (join) {
-            fb_factors one = {NULL, NULL, 1};
+            fb_factors one = {NULL, NULL, 1, NULL};
             scale_into(b, address(b, &to), address(b, &there), &layer->in, &one, *exponent, NULL, true, exponent,
                        counts);
         } else {
@@ -342,10 +473,12 @@ static fb_status backwards(backward *b, unsigned label) {
         traits = fb_traits_of(layer.kind);
         switch (traits->back) {
         case FB_BACK_WEIGHTS: status = weighted(b, op, &layer); break;
-        case FB_BACK_VALUES: status = value_by_value(b, op, &layer, traits); break;
+        case FB_BACK_VALUES:
+        case FB_BACK_SLOPE: status = value_by_value(b, op, &layer, traits); break;
         case FB_BACK_WINDOW:
         case FB_BACK_LARGEST:
         case FB_BACK_CORNER: status = window(b, op, &layer, traits); break;
+        case FB_BACK_PARTS: status = parts(b, &layer, traits); break;
         default: status = FB_ERR_KIND;
         }
     }
@@ -354,12 +487,12 @@ static fb_status backwards(backward *b, unsigned label) {
 
 /* Walk through the net without running it: what the forward pass leaves where. Returns the arena it needs. A function
  * of its own, so that the walk is off the stack when the backward pass begins. */
-FB_NOINLINE static uint32_t start(backward *b, fb_train *train, bool least) {
+FB_NOINLINE static uint32_t start(backward *b, fb_train *train, fb_choice choice) {
     fb_walk walk;
     uint32_t forward;
     fb_walk_start(&walk, &train->model);
     walk.keep = train->pass.keep;
-    forward = fb_walk_arena(&walk, least);
+    forward = fb_walk_arena(&walk, choice);
     memset(b, 0, sizeof *b);
     b->train = train;
     b->blocks = walk.live;
@@ -367,12 +500,12 @@ FB_NOINLINE static uint32_t start(backward *b, fb_train *train, bool least) {
     return forward;
 }
 
-uint32_t fb_work_size(fb_train *train, bool fast) {
+uint32_t fb_work_size(fb_train *train, fb_choice choice) {
     backward b;
-    uint32_t forward = start(&b, train, !fast);
+    uint32_t forward = start(&b, train, choice);
     if (forward == 0) return UINT32_MAX;
     b.dry = true;
-    b.fast = fast;
+    b.choice = choice;
     if (backwards(&b, 0) != FB_OK) return UINT32_MAX;
     return b.peak > forward ? b.peak : forward;
 }
@@ -396,7 +529,7 @@ fb_status fb_backward(fb_train *train, uint8_t *work, uint32_t size, const int8_
                       unsigned label, uint32_t *loss_found) {
     backward b;
     fb_status status;
-    start(&b, train, true);
+    start(&b, train, FB_LEAST);
     b.state = fb_state_at(&train->model, &train->config, train->state);
     b.calibrate = b.state.head->phase == FB_CALIBRATE;
     b.work = work;

@@ -34,10 +34,12 @@ fb_status fb_train_open(fb_train *train, void *image, size_t image_size, void *s
         at.head->config = fb_config_crc(config);
         at.head->net = fb_net_crc(&model);
         at.head->random = config->seed * 2654435761u | 1; /* not 0, which xorshift never leaves */
-        at.head->phase = FB_CALIBRATE;
+        at.head->phase = config->recalibrate ? FB_RECALIBRATE : FB_CALIBRATE;
         memset(at.exponent, FB_EXPONENT_MAX, (size_t)model.tensors + model.ops);
         fb_start_bits(train, &at);
-        start_at_top(train, at.head);
+        fb_start_base(train, &at);
+        fb_start_gains(train, &at);
+        if (!config->recalibrate) start_at_top(train, at.head);
         at.head->crc = fb_state_crc(train);
     }
     if (at.head->magic != FB_STATE_MAGIC || at.head->crc != fb_state_crc(train)) return FB_ERR_STATE;
@@ -51,7 +53,9 @@ fb_status fb_train_begin(fb_train *train, uint32_t samples, uint32_t rate_bits, 
         return FB_ERR_ARGUMENT;
     }
     head = (fb_head *)(void *)train->state;
-    if (head->samples && head->samples != samples) return FB_ERR_ARGUMENT; /* in the middle of another step */
+    if (head->samples && head->samples != samples && head->phase != FB_RECALIBRATE) {
+        return FB_ERR_ARGUMENT; /* in the middle of another step */
+    }
     head->samples = (uint16_t)samples;
     head->crc = fb_state_crc(train);
     train->samples = samples;
@@ -77,13 +81,26 @@ fb_status fb_train_sample(fb_train *train, const int8_t *input, unsigned label, 
     work = train->arena + train->pass.work;
     size = ((train->arena_size - train->pass.work) & ~(uint32_t)(FB_ALIGN - 1)) - fb_scores_size(&train->model);
     scores = (int8_t *)(work + size);
+    if (head->phase == FB_RECALIBRATE) {
+        if (result) result->loss = 0;
+        status = fb_watch(train, work, size, input, scores);
+        if (status == FB_OK && result) result->predicted = (uint16_t)fb_argmax(scores, out.size);
+        return status;
+    }
+    size -= fb_copy_size(train);
+    input = fb_augmented(train, input, (int8_t *)(work + size));
     status = fb_forward(train, work, size, input, scores);
     if (status != FB_OK) return status;
     if (result) result->predicted = (uint16_t)fb_argmax(scores, out.size);
     return fb_backward(train, work, size, input, scores, label, result ? &result->loss : NULL);
 }
 
-static void seal_image(fb_train *train) {
+const int8_t *fb_train_scores(const fb_train *train) {
+    uint32_t end = train->pass.work + ((train->arena_size - train->pass.work) & ~(uint32_t)(FB_ALIGN - 1));
+    return (const int8_t *)train->arena + end - fb_scores_size(&train->model);
+}
+
+void fb_seal_image(fb_train *train) {
     uint32_t crc;
     uint8_t *field = train->image + FB_HEADER_CRC;
     memset(field, 0, 4);
@@ -122,20 +139,32 @@ static void adapt_exponents(fb_train *train, const fb_state *at) {
     for (unsigned op = 0; op < train->model.ops; op++) {
         int8_t *exponent = &at->sum_exponent[op], before = *exponent;
         fb_mean *mean;
+        fb_gain_mean *gain;
+        uint32_t layers;
         fb_layer_decode(&train->model, op, &layer);
         if (!fb_active(train, layer.output)) continue;
         adapt(train, fb_sum_count_of(train, layer.output), layer.out.size, exponent);
         if (!fb_trains(&train->config, op, &layer)) continue;
-        mean = &at->mean[fb_amounts_of(&train->model, &train->config, op).layers];
+        layers = fb_amounts_of(&train->model, &train->config, op).layers;
+        mean = &at->mean[layers];
+        gain = train->config.gain ? &at->gain_mean[layers] : NULL;
         if (*exponent > before) { /* gradients of the next step will be twice as large */
             mean->bits_mean = mean->bits_mean > UINT32_MAX / 2 ? UINT32_MAX : mean->bits_mean * 2;
             mean->bias_mean = mean->bias_mean > UINT32_MAX / 2 ? UINT32_MAX : mean->bias_mean * 2;
+            if (gain) gain->mean = gain->mean > UINT32_MAX / 2 ? UINT32_MAX : gain->mean * 2;
         } else if (*exponent < before) {
             mean->bits_mean /= 2;
             mean->bias_mean /= 2;
+            if (gain) gain->mean /= 2;
         }
     }
     settle_exponents(train, at);
+}
+
+static void finish_gain(fb_gain_mean *gain, uint32_t channels) {
+    uint64_t mean = gain->sum / channels;
+    gain->mean = mean > UINT32_MAX ? UINT32_MAX : (uint32_t)mean;
+    gain->sum = 0;
 }
 
 /* All passes of a step, or of the measurement before the first, are done. */
@@ -151,16 +180,31 @@ static void finish_step(fb_train *train, const fb_state *at) {
         mean->bits_mean = bits > UINT32_MAX ? UINT32_MAX : (uint32_t)bits;
         mean->bias_mean = bias > UINT32_MAX ? UINT32_MAX : (uint32_t)bias;
         mean->bits_sum = mean->bias_sum = 0;
+        if (train->config.gain) finish_gain(&at->gain_mean[mean - at->mean], layer.out.channels);
         if (update) fb_apply_layer(train, at, next, &layer);
     }
     if (update) {
-        seal_image(train);
+        fb_seal_image(train);
         adapt_exponents(train, at);
         at->head->step++;
         at->head->samples = 0;
         at->head->flips = train->flips;
     }
     at->head->phase = FB_UPDATE;
+    start_at_top(train, at->head);
+}
+
+/* All layers have had their turn. */
+static void finish_recalibrating(fb_train *train, const fb_state *at) {
+    train->flips = 0;
+    at->head->step++;
+    at->head->samples = 0;
+    at->head->flips = 0;
+    at->head->op = 0;
+    if (at->head->step < train->config.recalibrate) return;
+    if (!fb_amounts_of(&train->model, &train->config, UINT32_MAX).any) return; /* nothing else to do */
+    fb_start_gains(train, at);
+    at->head->phase = FB_CALIBRATE;
     start_at_top(train, at->head);
 }
 
@@ -172,7 +216,15 @@ FB_NOINLINE static fb_status finish_pass(fb_train *train) {
     fb_status status = FB_MORE;
     at = fb_state_at(&train->model, &train->config, train->state);
     train->passes++;
-    if (at.head->phase == FB_CALIBRATE) {
+    if (at.head->phase == FB_RECALIBRATE) {
+        bool last = fb_recalibrate(train, &at);
+        fb_seal_image(train);
+        at.head->op++;
+        if (last) {
+            finish_recalibrating(train, &at);
+            status = FB_OK;
+        }
+    } else if (at.head->phase == FB_CALIBRATE) {
         settle_exponents(train, &at);
         at.head->phase = FB_MEASURE;
     } else {

@@ -5,7 +5,19 @@
 #include "fb_train_internal.h"
 
 /* What is saved in the forward pass: from the last operation down to the pass's lowest, the masks of active layers and
- * the choices of max pooling. */
+ * the choices of max pooling, or the slopes of tables. */
+
+/* Where results are kept for the gradients of multipliers: every other row and column, 4 bits each. */
+static bool keeps_results(const fb_train *train, unsigned op, const fb_layer *layer) {
+    return op >= train->pass.low_op && op <= train->pass.high_op && fb_trains_gain(&train->config, op, layer);
+}
+
+uint32_t fb_kept_size(const fb_layer *layer) {
+    uint32_t rows = (layer->out.height + 1u) / 2, columns = (layer->out.width + 1u) / 2;
+    return fb_aligned(fb_product(rows * columns, layer->out.channels) / 2 + 1);
+}
+
+static uint32_t mask_size(const fb_layer *layer) { return fb_masked(layer) ? fb_aligned(layer->out.size / 8 + 1) : 0; }
 
 /* Offset of the mask or choices of `wanted`; the size of all if there is no such operation. */
 static uint32_t saved_offset(const fb_train *train, unsigned wanted) {
@@ -15,8 +27,9 @@ static uint32_t saved_offset(const fb_train *train, unsigned wanted) {
         if (op == wanted) return at;
         fb_layer_decode(&train->model, op, &layer);
         if (!fb_active(train, layer.output)) continue;
-        if (fb_masked(&layer)) at = fb_sum(at, fb_aligned(layer.out.size / 8 + 1));
-        if (fb_chooses(&layer)) at = fb_sum(at, fb_aligned(layer.out.size));
+        at = fb_sum(at, mask_size(&layer));
+        if (fb_chooses(&layer) || fb_sloped(&layer)) at = fb_sum(at, fb_aligned(layer.out.size));
+        if (keeps_results(train, op, &layer)) at = fb_sum(at, fb_kept_size(&layer));
     }
     return at;
 }
@@ -51,28 +64,58 @@ static void save_choices(const fb_layer *layer, const int8_t *in, uint8_t *choic
     }
 }
 
-void fb_save_masks(const fb_train *train, unsigned op, unsigned tensor, const int8_t *values) {
-    uint8_t *saved = train->arena + train->pass.saved;
-    fb_layer layer;
-    fb_layer_decode(&train->model, op, &layer);
-    if (op >= train->pass.low_op && fb_active(train, tensor) && fb_masked(&layer)) {
-        save_mask(&layer, values, saved + fb_saved_mask(train, op));
-    }
-    for (unsigned i = op + 1; i < train->model.ops; i++) {
-        fb_layer_decode(&train->model, i, &layer);
-        if (!fb_chooses(&layer) || layer.input != tensor || !fb_active(train, layer.output)) continue;
-        if (i >= train->pass.low_op) save_choices(&layer, values, saved + fb_saved_mask(train, i));
+/* The slope at each value. At the ends there is only one side: beyond them a result stays what it is. */
+static void save_slopes(const fb_layer *layer, const int8_t *in, uint8_t *slopes) {
+    const int32_t reach = 1 << (FB_SLOPE_BITS - 1);
+    for (uint32_t i = 0; i < layer->in.size; i++) {
+        int32_t low = in[i] + 128 - reach, high = in[i] + 128 + reach;
+        int32_t rise = layer->weights[high > 255 ? 255 : high] - layer->weights[low < 0 ? 0 : low];
+        slopes[i] = (uint8_t)(rise > 127 ? 127 : rise < -127 ? -127 : rise);
     }
 }
 
-uint32_t fb_sums_of(const fb_train *train, unsigned op, unsigned *first, unsigned *end) {
+static void keep_results(const fb_layer *layer, const int8_t *values, uint8_t *kept) {
+    uint32_t height = layer->out.height, width = layer->out.width, some = (height + 1) / 2 * ((width + 1) / 2);
+    for (uint32_t c = 0; c < layer->out.channels; c++, values += height * width) {
+        fb_grad_keep(values, height, width, some * c, kept);
+    }
+}
+
+uint32_t fb_kept_results(const fb_train *train, unsigned op, const fb_layer *layer) {
+    return fb_sum(saved_offset(train, op), mask_size(layer));
+}
+
+void fb_save_masks(const fb_train *train, unsigned op, unsigned tensor, const int8_t *values) {
+    uint8_t *saved = train->arena + train->pass.saved;
+    fb_layer layer;
+    bool masks, keeps;
+    fb_layer_decode(&train->model, op, &layer);
+    masks = op >= train->pass.low_op && fb_active(train, tensor) && fb_masked(&layer);
+    keeps = keeps_results(train, op, &layer);
+    if (masks || keeps) {
+        uint8_t *mask = saved + fb_saved_mask(train, op);
+        if (masks) save_mask(&layer, values, mask);
+        if (keeps) keep_results(&layer, values, mask + mask_size(&layer));
+    }
+    for (unsigned i = op + 1; i < train->model.ops; i++) {
+        uint8_t back = fb_traits_of(fb_op_record(&train->model, i)[FB_OP_KIND])->back;
+        if (back != FB_BACK_LARGEST && back != FB_BACK_SLOPE) continue;
+        fb_layer_decode(&train->model, i, &layer);
+        if (i < train->pass.low_op || layer.input != tensor || !fb_active(train, layer.output)) continue;
+        if (fb_chooses(&layer)) save_choices(&layer, values, saved + fb_saved_mask(train, i));
+        if (fb_sloped(&layer)) save_slopes(&layer, values, saved + fb_saved_mask(train, i));
+    }
+}
+
+/* Offset of these sums behind the pass's first, and the filters. */
+static uint32_t sums_before(const fb_train *train, unsigned op, unsigned *first, unsigned *end) {
     fb_layer layer;
     uint32_t at = 0;
     unsigned i = train->pass.high_op;
     for (;;) {
         uint32_t each;
         fb_layer_decode(&train->model, i, &layer);
-        each = fb_trains(&train->config, i, &layer) ? fb_sums_per_filter(&train->config, i, &layer) : 0;
+        each = fb_trains(&train->config, i, &layer) ? fb_sums_size(&train->config, i, &layer) : 0;
         *first = i == train->pass.high_op ? train->pass.first_filter : 0;
         *end = i == train->pass.low_op ? train->pass.end_filter : layer.out.channels;
         if (i <= op) break;
@@ -83,18 +126,35 @@ uint32_t fb_sums_of(const fb_train *train, unsigned op, unsigned *first, unsigne
     return at;
 }
 
+uint8_t *fb_sums_of(const fb_train *train, unsigned op, unsigned *first, unsigned *end) {
+    return train->arena + train->pass.sums + sums_before(train, op, first, end);
+}
+
 uint32_t fb_scores_size(const fb_model *model) { return fb_aligned(fb_model_tensor(model, model->output).size); }
 
+/* Bytes in which a filter's narrow sums are widened, when the samples are done. */
+static uint32_t widening_size(const fb_train *train) {
+    uint32_t most = 0;
+    for (unsigned op = train->pass.low_op; train->config.sums && op <= train->pass.high_op; op++) {
+        fb_layer layer;
+        fb_layer_decode(&train->model, op, &layer);
+        if (fb_trains_bits(&train->config, op, &layer) && layer.inputs > most) most = layer.inputs;
+    }
+    return fb_product(4, most);
+}
+
 /* Bytes the pass needs beside the sums. */
-static uint32_t need_beside_sums(fb_train *train, bool fast) {
-    uint32_t work;
+static uint32_t need_beside_sums(fb_train *train, fb_choice choice) {
+    uint32_t work = widening_size(train), needed;
     fb_mark_tensors(train);
-    work = fb_sum(fb_aligned(fb_work_size(train, fast)), fb_scores_size(&train->model));
+    needed = fb_work_size(train, choice);
+    if (needed > work) work = needed;
+    work = fb_sum(fb_aligned(work), fb_sum(fb_scores_size(&train->model), fb_copy_size(train)));
     return fb_sum(fb_counts_size(train), fb_sum(fb_aligned(fb_saved_size(train)), work));
 }
 
 /* As many filters as fit, from (op, filter) on. False if not even one does. */
-static bool take_filters(fb_train *train, unsigned op, unsigned filter, uint32_t arena, bool fast) {
+static bool take_filters(fb_train *train, unsigned op, unsigned filter, uint32_t arena, fb_choice choice) {
     fb_layer layer;
     uint32_t taken = 0; /* bytes of sums of whole layers so far */
     bool any = false;
@@ -103,10 +163,10 @@ static bool take_filters(fb_train *train, unsigned op, unsigned filter, uint32_t
     train->pass.first_filter = (uint16_t)filter;
     for (;;) {
         unsigned from = op == train->pass.high_op ? filter : 0, next;
-        uint32_t each = fb_product(4, fb_sums_per_filter(&train->config, op, &layer)), need, room;
+        uint32_t each = fb_sums_size(&train->config, op, &layer), need, room;
         uint16_t low = train->pass.low_op, end = train->pass.end_filter;
         train->pass.low_op = (uint16_t)op;
-        need = fb_sum(need_beside_sums(train, fast), taken);
+        need = fb_sum(need_beside_sums(train, choice), taken);
         room = need < arena ? (arena - need) / each : 0;
         if (room > layer.out.channels - from) room = layer.out.channels - from;
         if (room == 0) {
@@ -124,27 +184,15 @@ static bool take_filters(fb_train *train, unsigned op, unsigned filter, uint32_t
     }
 }
 
-static uint32_t filters_in_pass(const fb_train *train) {
-    fb_layer layer;
-    uint32_t n = 0;
-    for (unsigned i = train->pass.low_op; i <= train->pass.high_op; i++) {
-        unsigned first, end;
-        fb_layer_decode(&train->model, i, &layer);
-        fb_sums_of(train, i, &first, &end);
-        n += end - first;
-    }
-    return n;
-}
-
 static fb_status lay_out(fb_train *train) {
     unsigned first, end;
-    uint32_t sums = fb_sums_of(train, train->pass.low_op, &first, &end);
+    uint32_t sums = sums_before(train, train->pass.low_op, &first, &end);
     fb_layer layer;
     fb_layer_decode(&train->model, train->pass.low_op, &layer);
-    sums += (end - first) * fb_sums_per_filter(&train->config, train->pass.low_op, &layer);
+    sums += (end - first) * fb_sums_size(&train->config, train->pass.low_op, &layer);
     fb_mark_tensors(train);
     train->pass.sums = fb_counts_size(train);
-    train->pass.saved = fb_aligned(train->pass.sums + 4 * sums);
+    train->pass.saved = fb_aligned(train->pass.sums + sums);
     train->pass.work = train->pass.saved + fb_aligned(fb_saved_size(train));
     memset(train->arena, 0, train->pass.saved);
     return FB_OK;
@@ -158,18 +206,43 @@ static void calibrating_pass(fb_train *train) {
     train->pass.first_filter = train->pass.end_filter = 0;
 }
 
+static uint32_t moments_size(const fb_train *train) {
+    uint32_t channels = fb_referenced_channels(&train->model, &train->config, train->model.ops);
+    return fb_product(sizeof(fb_moments), channels);
+}
+
+static uint32_t classes_size(const fb_train *train) {
+    return fb_aligned(fb_product(4, fb_model_tensor(&train->model, train->model.output).size));
+}
+
+/* Bytes of arena for a pass that recalibrates. */
+static uint32_t recalibrating_size(const fb_train *train, bool fast) {
+    uint32_t work = fb_sum(fb_aligned(fb_recalibrating_work(train, fast)), fb_scores_size(&train->model));
+    return fb_sum(fb_sum(moments_size(train), classes_size(train)), work);
+}
+
+static fb_status recalibrating_pass(fb_train *train) {
+    if (recalibrating_size(train, false) > train->arena_size) return FB_ERR_ARENA;
+    train->pass.sums = 0;
+    train->pass.saved = moments_size(train);
+    train->pass.work = train->pass.saved + classes_size(train);
+    memset(train->arena, 0, train->pass.work);
+    return FB_OK;
+}
+
 fb_status fb_plan_pass(fb_train *train) {
     const fb_head *head = (const fb_head *)(const void *)train->state;
-    uint32_t fast = 0;
     train->seen = 0;
+    if (head->phase == FB_RECALIBRATE) return recalibrating_pass(train);
     if (head->phase == FB_CALIBRATE) {
         calibrating_pass(train);
-        return need_beside_sums(train, false) > train->arena_size ? FB_ERR_ARENA : lay_out(train);
+        return need_beside_sums(train, FB_LEAST) > train->arena_size ? FB_ERR_ARENA : lay_out(train);
     }
-    /* Tables make a pass fast, sums make passes few: without tables, if that gives twice as many filters. */
-    if (take_filters(train, head->op, head->filter, train->arena_size, true)) fast = filters_in_pass(train);
-    if (!take_filters(train, head->op, head->filter, train->arena_size, false)) return FB_ERR_ARENA;
-    if (fast && filters_in_pass(train) < 2 * fast) take_filters(train, head->op, head->filter, train->arena_size, true);
+    /* Without tables a pass takes up to ten times as long, more than it can save in passes. */
+    for (unsigned choice = FB_LEAN;
+         !take_filters(train, head->op, head->filter, train->arena_size, (fb_choice)choice);) {
+        if (++choice > FB_LEAST) return FB_ERR_ARENA;
+    }
     return lay_out(train);
 }
 
@@ -182,15 +255,19 @@ size_t fb_train_arena_size(const fb_model *model, const fb_train_config *config,
     memset(&train, 0, sizeof train);
     train.model = *model;
     train.config = *config;
+    if (config->recalibrate) {
+        most = recalibrating_size(&train, fast);
+        if (most == UINT32_MAX) return 0;
+    }
     train.pass.high_op = (uint16_t)fb_below(model, config, model->ops, &layer);
     /* From the last layer down: each alone, or all so far together. Together may be more tensors than FB_MAX_LIVE; then
      * the largest pass that can run is what counts. */
     for (op = model->ops; (next = fb_below(model, config, op, &layer)) != op; op = next) {
-        uint32_t each = fb_product(4, fb_sums_per_filter(config, next, &layer));
+        uint32_t each = fb_sums_size(config, next, &layer);
         train.pass.low_op = (uint16_t)next;
         if (!fast) train.pass.high_op = (uint16_t)next;
         sums = fast ? fb_sum(sums, fb_product(each, layer.out.channels)) : each;
-        need = fb_sum(need_beside_sums(&train, fast), sums);
+        need = fb_sum(need_beside_sums(&train, fast ? FB_FASTEST : FB_LEAST), sums);
         if (need == UINT32_MAX) return fast ? fb_aligned(most) : 0;
         if (need > most) most = need;
     }

@@ -13,6 +13,10 @@ bool fb_trains_bias(const fb_train_config *config, unsigned op, const fb_layer *
     return config->bias && op >= config->first_op && op <= config->last_op && fb_weighted(layer);
 }
 
+bool fb_trains_gain(const fb_train_config *config, unsigned op, const fb_layer *layer) {
+    return config->gain && op >= config->first_op && op <= config->last_op && fb_weighted(layer);
+}
+
 /* The trained operation below `op`, decoded; `op` itself if none is left. */
 unsigned fb_below(const fb_model *model, const fb_train_config *config, unsigned op, fb_layer *layer) {
     for (unsigned i = op; i-- > 0;) {
@@ -22,8 +26,13 @@ unsigned fb_below(const fb_model *model, const fb_train_config *config, unsigned
     return op;
 }
 
-uint32_t fb_sums_per_filter(const fb_train_config *config, unsigned op, const fb_layer *layer) {
-    return (fb_trains_bits(config, op, layer) ? layer->inputs : 0) + fb_trains_bias(config, op, layer);
+uint32_t fb_weight_sums_size(const fb_train_config *config, unsigned op, const fb_layer *layer) {
+    return fb_trains_bits(config, op, layer) ? fb_grad_sums_size(layer->inputs, fb_sum_bytes(config)) : 0;
+}
+
+uint32_t fb_sums_size(const fb_train_config *config, unsigned op, const fb_layer *layer) {
+    uint32_t others = 4u * fb_trains_bias(config, op, layer) + 4u * fb_trains_gain(config, op, layer);
+    return fb_sum(fb_weight_sums_size(config, op, layer), others);
 }
 
 fb_amounts fb_amounts_of(const fb_model *model, const fb_train_config *config, unsigned stop) {
@@ -47,7 +56,7 @@ fb_amounts fb_amounts_of(const fb_model *model, const fb_train_config *config, u
 
 /* Offsets of the parts of the state. */
 typedef struct offsets {
-    uint32_t exponent, mean, bias, bits, buffer, size;
+    uint32_t exponent, mean, bias, bits, buffer, gain_mean, gain, base, size;
 } offsets;
 
 static offsets offsets_of(const fb_model *model, const fb_train_config *config) {
@@ -58,7 +67,11 @@ static offsets offsets_of(const fb_model *model, const fb_train_config *config) 
     at.bias = at.mean + (uint32_t)sizeof(fb_mean) * a.layers;
     at.bits = at.bias + (config->bias ? 4 * a.channels : 0);
     at.buffer = fb_sum(at.bits, fb_product(2, a.words));
-    at.size = fb_aligned(fb_sum(at.buffer, a.weights / 8 * config->buffer_bits + config->buffer_bits));
+    at.gain_mean = fb_aligned(fb_sum(at.buffer, a.weights / 8 * config->buffer_bits + config->buffer_bits));
+    at.gain = fb_sum(at.gain_mean, config->gain ? fb_product(sizeof(fb_gain_mean), a.layers) : 0);
+    at.base = fb_aligned(fb_sum(at.gain, config->gain ? fb_product(4, a.channels) : 0));
+    at.size = fb_product(sizeof(fb_base), fb_referenced_channels(model, config, model->ops));
+    at.size = fb_aligned(fb_sum(at.base, at.size));
     if (a.words > UINT32_MAX / 32 || a.weights > UINT32_MAX / 32) at.size = UINT32_MAX;
     return at;
 }
@@ -73,6 +86,9 @@ fb_state fb_state_at(const fb_model *model, const fb_train_config *config, uint8
     at.bias = (int32_t *)(void *)(state + o.bias);
     at.bits = (uint16_t *)(void *)(state + o.bits);
     at.buffer = state + o.buffer;
+    at.gain_mean = (fb_gain_mean *)(void *)(state + o.gain_mean);
+    at.gain = (uint32_t *)(void *)(state + o.gain);
+    at.base = (fb_base *)(void *)(state + o.base);
     return at;
 }
 
@@ -81,7 +97,8 @@ fb_state fb_state_at(const fb_model *model, const fb_train_config *config, uint8
 static bool input_gradient_fits(const fb_layer *layer) {
     uint32_t down = (layer->kernel_h - 1u) / layer->stride_h + 1, across = (layer->kernel_w - 1u) / layer->stride_w + 1;
     uint64_t products = (uint64_t)(down < layer->out.height ? down : layer->out.height) *
-                        (across < layer->out.width ? across : layer->out.width) * layer->out.channels;
+                        (across < layer->out.width ? across : layer->out.width);
+    if (layer->kind != FB_DEPTHWISE) products *= layer->out.channels;
     return products * (layer->bits ? 2 * 128 : 128 * 128) + (1u << 29) <= INT32_MAX;
 }
 
@@ -98,8 +115,8 @@ fb_status fb_check_config(const fb_model *model, const fb_train_config *config) 
     }
     if (fb_model_tensor(model, model->output).size > FB_TRAIN_OUTPUTS) return FB_ERR_OVERFLOW;
     trained = fb_amounts_of(model, config, UINT32_MAX);
-    if (!trained.any) return FB_ERR_ARGUMENT;
-    for (unsigned op = trained.lowest; op < model->ops; op++) {
+    if (config->recalibrate ? !fb_referenced_channels(model, config, model->ops) : !trained.any) return FB_ERR_ARGUMENT;
+    for (unsigned op = trained.lowest; trained.any && op < model->ops; op++) {
         if (fb_traits_of(fb_op_record(model, op)[FB_OP_KIND])->back == FB_BACK_NONE) return FB_ERR_KIND;
     }
     return fb_state_bytes(model, config) == UINT32_MAX ? FB_ERR_OVERFLOW : FB_OK;
@@ -110,17 +127,19 @@ fb_status fb_train_check(const fb_model *model, const fb_train_config *config) {
     return status == FB_OK && !fb_weights_apart(model) ? FB_ERR_OFFSET : status;
 }
 
-/* Bytes [start, end) of an operation's weights, or its parameters. */
+/* Bytes [start, end) of an operation's weights or table, or its parameters. */
 typedef struct span {
     uint32_t start, end;
 } span;
 
 static span span_of(const fb_layer *layer, bool parameters) {
-    uint32_t each = parameters    ? (unsigned)(layer->bits ? FB_PARAMS_BINARY : FB_PARAMS_INT8)
-                    : layer->bits ? 2 * layer->words
-                                  : layer->inputs;
+    uint32_t each = layer->bits ? 2 * layer->words : layer->inputs;
     span s = {layer->factor[parameters], 0};
-    s.end = s.start + each * layer->out.channels;
+    if (!fb_weighted(layer)) { /* a table, which has no parameters */
+        if (!parameters) s.end = s.start + FB_TABLE_SIZE;
+        return s;
+    }
+    s.end = s.start + (parameters ? fb_params_size(layer) : each * layer->out.channels);
     return s;
 }
 
@@ -134,12 +153,12 @@ bool fb_weights_apart(const fb_model *model) {
         fb_layer layer;
         span a, b;
         fb_layer_decode(model, i / 2, &layer);
-        if (!fb_weighted(&layer)) continue;
+        if (!layer.bits && !layer.weights) continue;
         a = span_of(&layer, i % 2);
         if (overlap(a, metadata)) return false;
         for (unsigned k = 0; k < i; k++) {
             fb_layer_decode(model, k / 2, &layer);
-            if (!fb_weighted(&layer)) continue;
+            if (!layer.bits && !layer.weights) continue;
             b = span_of(&layer, k % 2);
             if (overlap(a, b)) return false;
         }
@@ -179,12 +198,19 @@ bool fb_state_sound(const fb_train *train, const fb_state *at) {
     const fb_model *model = &train->model;
     const uint16_t *bits = at->bits;
     bool found = false;
-    if (at->head->phase > FB_UPDATE || at->head->random == 0) return false;
+    if (at->head->phase > FB_RECALIBRATE || at->head->random == 0) return false;
+    for (uint32_t i = fb_referenced_channels(model, &train->config, model->ops); i-- > 0;) {
+        if (at->base[i].multiplier < 1 || at->base[i].multiplier > INT32_MAX) return false;
+    }
+    if (at->head->phase == FB_RECALIBRATE) {
+        bool turn = at->head->op < fb_turns(model, &train->config) && at->head->filter == 0;
+        if (!train->config.recalibrate || !turn) return false;
+    }
     if (!in_range(at->exponent, (uint32_t)model->tensors + model->ops)) return false;
     for (unsigned op = model->ops; op-- > 0;) {
         fb_layer layer;
         fb_layer_decode(model, op, &layer);
-        if (at->head->phase != FB_CALIBRATE && fb_weighted(&layer) &&
+        if ((at->head->phase == FB_MEASURE || at->head->phase == FB_UPDATE) && fb_weighted(&layer) &&
             at->exponent[layer.input] >= at->sum_exponent[op]) {
             return false; /* see settle_exponents */
         }
@@ -194,7 +220,7 @@ bool fb_state_sound(const fb_train *train, const fb_state *at) {
         if (!unused_bits_clear(&layer, bits)) return false;
         bits += (size_t)layer.words * layer.out.channels;
     }
-    return found;
+    return found || at->head->phase == FB_RECALIBRATE;
 }
 
 uint32_t fb_train_steps(const fb_train *train) { return ((const fb_head *)(const void *)train->state)->step; }

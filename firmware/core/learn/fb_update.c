@@ -66,12 +66,36 @@ static int32_t moved_bias(const pace *p, const fb_layer *layer, unsigned o, int3
     return by > INT32_MAX ? INT32_MAX : by < -INT32_MAX ? -INT32_MAX : (int32_t)by;
 }
 
+/* Fractional bits of a multiplier in the state: those of int8 layers have enough of their own. */
+static unsigned gain_bits(const fb_layer *layer) { return layer->mult ? 16 : 0; }
+
+static uint32_t moved_gain(const pace *p, const fb_layer *layer, uint32_t gain, int32_t g) {
+    uint64_t by =
+        (uint64_t)move_of(p, size_of(g)) >> FB_GAIN_PER_BIAS; /* a share of it, 20 fractional bits: below 1/8 */
+    uint64_t most = layer->mult ? (uint64_t)INT16_MAX << 16 : INT32_MAX, moved;
+    by = (gain * by + (1 << 19)) >> 20;
+    moved = g > 0 ? gain - by : gain + by;
+    return (uint32_t)(moved > most ? most : moved);
+}
+
+void fb_start_gains(fb_train *train, const fb_state *at) {
+    fb_layer layer;
+    unsigned op = train->model.ops, next;
+    uint32_t *gain = at->gain;
+    if (!train->config.gain) return;
+    for (; (next = fb_below(&train->model, &train->config, op, &layer)) != op; op = next) {
+        for (unsigned o = 0; o < layer.out.channels; o++) {
+            *gain++ = layer.mult ? (uint32_t)(uint16_t)layer.mult[o] << 16 : (uint32_t)layer.mult_int8[o];
+        }
+    }
+}
+
 /* New bits of a filter from its gradients, [channel][tap]; `weight` is the number of the first. */
 static void update_filter(fb_train *train, const fb_state *at, const fb_layer *layer, const pace *p,
                           const int32_t *sums, uint16_t *filter, uint32_t weight) {
     unsigned taps = fb_taps(layer), k = train->config.buffer_bits;
     uint32_t step = fb_bit_index(layer, 1, 0); /* from a tap to the next */
-    for (uint32_t c = 0; c < layer->in.channels; c++) {
+    for (uint32_t c = 0; c < fb_depth(layer); c++) {
         uint32_t index = fb_bit_index(layer, 0, c);
         for (unsigned tap = 0; tap < taps; tap++, index += step, weight++, sums++) {
             bool positive = fb_bit(filter, index);
@@ -89,31 +113,49 @@ static uint64_t sum_of_sizes(const int32_t *values, uint32_t n) {
     return sum;
 }
 
+/* The sums of a filter's weights. Narrow ones are widened where the samples' activations were. */
+static const int32_t *weight_sums(const fb_train *train, const fb_layer *layer, const uint8_t *sums) {
+    int32_t *wide = (int32_t *)(void *)(train->arena + train->pass.work);
+    if (!train->config.sums) return (const int32_t *)(const void *)sums;
+    fb_grad_widen(sums, layer->inputs, fb_sum_bytes(&train->config), wide);
+    return wide;
+}
+
 /* What a pass has summed up for one operation. */
 void fb_finish_layer(fb_train *train, const fb_state *at, unsigned op, const fb_layer *layer) {
     unsigned first, end;
-    int32_t *sums = (int32_t *)(void *)(train->arena + train->pass.sums) + fb_sums_of(train, op, &first, &end);
+    const uint8_t *sums = fb_sums_of(train, op, &first, &end);
+    uint32_t size = fb_weight_sums_size(&train->config, op, layer);
     fb_amounts before =
         fb_amounts_of(&train->model, &train->config, op); /* where this layer's parts of the state begin */
     bool bits = fb_trains_bits(&train->config, op, layer), update = at->head->phase == FB_UPDATE;
     fb_mean *mean = &at->mean[before.layers];
     pace bit_pace = pace_of(train->rate_bits, mean->bits_mean), bias_pace = pace_of(train->rate_bias, mean->bias_mean);
+    pace gain_pace = pace_of(train->rate_bias, train->config.gain ? at->gain_mean[before.layers].mean : 0);
     for (unsigned o = first; o < end; o++) {
+        const int32_t *others = (const int32_t *)(const void *)(sums + size);
         if (bits) {
-            if (train->on_gradient) train->on_gradient(train->context, op, o, false, sums, layer->inputs);
-            mean->bits_sum += sum_of_sizes(sums, layer->inputs);
+            const int32_t *g = weight_sums(train, layer, sums);
+            if (train->on_gradient) train->on_gradient(train->context, op, o, FB_PART_WEIGHTS, g, layer->inputs);
+            mean->bits_sum += sum_of_sizes(g, layer->inputs);
             if (update) {
-                update_filter(train, at, layer, &bit_pace, sums, at->bits + before.words + (size_t)o * layer->words,
+                update_filter(train, at, layer, &bit_pace, g, at->bits + before.words + (size_t)o * layer->words,
                               before.weights + o * layer->inputs);
             }
-            sums += layer->inputs;
         }
         if (fb_trains_bias(&train->config, op, layer)) {
-            if (train->on_gradient) train->on_gradient(train->context, op, o, true, sums, 1);
-            mean->bias_sum += size_of(*sums);
-            if (update) at->bias[before.channels + o] = moved_bias(&bias_pace, layer, o, *sums);
-            sums++;
+            if (train->on_gradient) train->on_gradient(train->context, op, o, FB_PART_BIAS, others, 1);
+            mean->bias_sum += size_of(*others);
+            if (update) at->bias[before.channels + o] = moved_bias(&bias_pace, layer, o, *others);
+            others++;
         }
+        if (fb_trains_gain(&train->config, op, layer)) {
+            uint32_t *gain = &at->gain[before.channels + o];
+            if (train->on_gradient) train->on_gradient(train->context, op, o, FB_PART_GAIN, others, 1);
+            at->gain_mean[before.layers].sum += size_of(*others);
+            if (update) *gain = moved_gain(&gain_pace, layer, *gain, *others);
+        }
+        sums += fb_sums_size(&train->config, op, layer);
     }
 }
 
@@ -123,23 +165,36 @@ static uint32_t ones(uint32_t v) {
     return n;
 }
 
-/* Whether the sums of a filter with this bias still fit 32 bits: what fb_model_open asks of an image. */
-static bool bias_fits(const fb_layer *layer, unsigned o, int64_t bias) {
+bool fb_channel_fits(const fb_layer *layer, int64_t bias, uint32_t multiplier) {
     uint64_t size = (uint64_t)(bias < 0 ? -bias : bias);
     uint64_t reach = (uint64_t)layer->inputs * (128u + 2u * size_of(layer->in.zero_point));
-    if (layer->bits) return (reach + size) * (uint16_t)layer->mult[o] + (1u << layer->shift >> 1) <= INT32_MAX;
+    if (layer->bits) {
+        uint32_t half = layer->references ? 1u << layer->shift : 1u << layer->shift >> 1;
+        return size <= INT32_MAX && (reach + size) * multiplier + half <= INT32_MAX;
+    }
     return (uint64_t)layer->inputs * 128 * 128 + size <= INT32_MAX;
+}
+
+void fb_set_channel(fb_train *train, const fb_layer *layer, unsigned o, int32_t bias, uint32_t multiplier) {
+    uint8_t *params = train->image + layer->factor[1];
+    int32_t *biases = (int32_t *)(void *)params;
+    biases[o] = bias;
+    if (layer->mult) {
+        ((int16_t *)(void *)(biases + layer->out.channels))[o] = (int16_t)multiplier;
+    } else {
+        biases[layer->out.channels + o] = (int32_t)multiplier;
+    }
 }
 
 /* Write an operation's new bits and biases into the image. A filter that would not fit keeps what it had. */
 void fb_apply_layer(fb_train *train, const fb_state *at, unsigned op, const fb_layer *layer) {
     fb_amounts before = fb_amounts_of(&train->model, &train->config, op);
     bool trains_bits = fb_trains_bits(&train->config, op, layer);
-    int32_t *biases = (int32_t *)(void *)(train->image + ((const uint8_t *)layer->bias - train->model.image));
     uint16_t *all = (uint16_t *)(void *)(train->image + layer->factor[0]);
     for (unsigned o = 0; o < layer->out.channels; o++) {
         uint16_t *old = all + (size_t)o * layer->words, *fresh = at->bits + before.words + (size_t)o * layer->words;
-        int64_t bias = train->config.bias ? at->bias[before.channels + o] : biases[o];
+        int64_t bias = train->config.bias ? at->bias[before.channels + o] : layer->bias[o];
+        uint32_t multiplier = layer->mult ? (uint16_t)layer->mult[o] : (uint32_t)layer->mult_int8[o], kept = multiplier;
         int32_t sum = 0; /* by how much Σ w grows */
         uint32_t flips = 0, i;
         for (i = 0; trains_bits && i < layer->words; i++) {
@@ -148,12 +203,19 @@ void fb_apply_layer(fb_train *train, const fb_state *at, unsigned op, const fb_l
             sum += 2 * (int32_t)(2 * ones(changed & fresh[i]) - ones(changed));
         }
         bias -= (int64_t)layer->in.zero_point * sum;
-        if (!bias_fits(layer, o, bias)) {
+        if (train->config.gain) {
+            uint32_t half = 1u << gain_bits(layer) >> 1;
+            multiplier = (at->gain[before.channels + o] + half) >> gain_bits(layer);
+            if (multiplier < 1) multiplier = 1;
+            if (multiplier > (layer->mult ? INT16_MAX : (uint32_t)INT32_MAX)) multiplier = kept; /* of a forged state */
+        }
+        if (!fb_channel_fits(layer, bias, multiplier)) {
             if (trains_bits) memcpy(fresh, old, 2 * (size_t)layer->words);
+            if (train->config.gain) at->gain[before.channels + o] = kept << gain_bits(layer);
             continue;
         }
         if (trains_bits) memcpy(old, fresh, 2 * (size_t)layer->words);
-        biases[o] = (int32_t)bias;
+        fb_set_channel(train, layer, o, (int32_t)bias, multiplier);
         train->flips += flips;
     }
 }

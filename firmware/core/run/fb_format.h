@@ -8,7 +8,7 @@
 #error "flipbit reads images in place: it needs a little-endian machine"
 #endif
 
-/* header | tensors | operations | weights and parameters | metadata */
+/* header | tensors | operations | front end, if any | weights and parameters | metadata */
 enum fb_header_field {
     FB_HEADER_MAGIC = 0,
     FB_HEADER_VERSION = 4,
@@ -55,11 +55,54 @@ enum fb_op_field {
     FB_OP_SIZE = 28
 };
 
-enum fb_flag { FB_FLAG_RELU = 1, FB_FLAG_BINARY = 2, FB_FLAG_CHUNKS = 4, FB_FLAG_TRAINABLE = 8 };
+/* Flags of the header, from version 2 on. */
+enum fb_header_flag { FB_HEADER_FRONT_END = 1, FB_HEADER_KNOWN_FLAGS = 1 };
+
+/* What recordings become the input by, behind the operations. */
+enum fb_front_field {
+    FB_FRONT_KIND = 0,
+    FB_FRONT_CHANNELS = 1,
+    FB_FRONT_HOP = 2,
+    FB_FRONT_RATE = 4,
+    /* audio */
+    FB_FRONT_WINDOW = 8,
+    FB_FRONT_ROW_HOP = 10,
+    FB_FRONT_FFT = 12,
+    FB_FRONT_BANDS = 14,
+    FB_FRONT_LOW = 16,
+    FB_FRONT_HIGH = 18,
+    FB_FRONT_FLOOR = 20,
+    FB_FRONT_GAIN = 21,
+    FB_FRONT_AUDIO_END = 22,
+    /* signal */
+    FB_FRONT_FLAGS = 8,
+    FB_FRONT_SHIFT = 9,
+    FB_FRONT_FRACTION = 10,
+    FB_FRONT_MULTIPLIERS = 12, /* six of two bytes */
+    FB_FRONT_ZEROS = 24,       /* six of one byte */
+    FB_FRONT_SIGNAL_END = 30,
+    FB_FRONT_SIZE = 32
+};
+
+enum fb_front_flag { FB_FRONT_PER_CHANNEL = 1 };
+
+enum fb_flag {
+    FB_FLAG_RELU = 1,
+    FB_FLAG_BINARY = 2,
+    FB_FLAG_CHUNKS = 4,
+    FB_FLAG_TRAINABLE = 8,
+    FB_FLAG_REFERENCES = 16, /* version 2: parameters are followed by what recalibrating compares with */
+    FB_FLAG_ONES = 32        /* of a convolution of bits: padding is +1, not 0 */
+};
 #define FB_NO_TENSOR 0xFFFFu
 
-/* Bytes of a channel's parameters: bias and multiplier. */
-enum { FB_PARAMS_BINARY = 6, FB_PARAMS_INT8 = 8 };
+/* The rank of an image of packed bits: 3, and the highest bit. Its zero point is 0, its scale 1. */
+enum { FB_RANK_BITS = 0x83, FB_SCALE_ONE = 0x3F800000 };
+
+/* Bytes of a channel's parameters: bias and multiplier; and of its reference: mean and deviation. */
+enum { FB_PARAMS_BINARY = 6, FB_PARAMS_INT8 = 8, FB_REFERENCE_SIZE = 4 };
+
+enum { FB_TABLE_SIZE = 256 };
 
 static inline uint32_t fb_u16(const uint8_t *p) { return (uint32_t)p[0] | (uint32_t)p[1] << 8; }
 static inline uint32_t fb_u32(const uint8_t *p) { return fb_u16(p) | fb_u16(p + 2) << 16; }

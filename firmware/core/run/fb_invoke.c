@@ -33,6 +33,7 @@ fb_status fb_walk_run(fb_walk *walk, uint8_t *arena, uint32_t size, const int8_t
         out = place(&places.out, arena, size, (uint8_t *)output);
         if (hooks && hooks->before) hooks->before(hooks->context, op);
         kernel->run(&layer, in, in2, out, arena + places.bottom);
+        if (walk->look) walk->look(walk->context, op, &layer, in, out, arena + places.bottom, size - live);
         if (hooks && hooks->after) hooks->after(hooks->context, op, layer.output, out, layer.out.size);
     }
     return FB_OK;

@@ -7,6 +7,8 @@ void fb_walk_start(fb_walk *walk, const fb_model *model) {
     walk->op = 0;
     walk->live.count = 0;
     walk->keep = NULL;
+    walk->look = NULL;
+    walk->context = NULL;
 }
 
 /* Whether an operation after this one reads `tensor`, or it is kept. */
@@ -73,17 +75,18 @@ const fb_kernel *fb_choose(const fb_layer *layer, uint32_t room, uint32_t *scrat
     return NULL;
 }
 
-static uint32_t least_scratch(const fb_layer *layer) {
+uint32_t fb_scratch_of(const fb_layer *layer, fb_choice choice) {
     const fb_kernel *k;
-    uint32_t least = FB_NOT_FOR_THIS;
+    uint32_t found = FB_NOT_FOR_THIS;
     for (k = fb_kernels_of(layer); k->name; k++) {
         uint32_t scratch = k->scratch(layer);
-        if (scratch < least) least = scratch;
+        if (found != FB_NOT_FOR_THIS && choice != FB_LEAST && !(choice == FB_LEAN && k->lean)) break;
+        if (scratch < found) found = scratch;
     }
-    return least;
+    return found;
 }
 
-uint32_t fb_walk_arena(fb_walk *walk, bool least) {
+uint32_t fb_walk_arena(fb_walk *walk, fb_choice choice) {
     fb_layer layer;
     fb_places places;
     uint32_t most = FB_ALIGN; /* never 0: that says it cannot run */
@@ -93,8 +96,8 @@ uint32_t fb_walk_arena(fb_walk *walk, bool least) {
         live = fb_sum(places.bottom, places.top);
         if (live > LARGEST_ARENA) return 0;
         room = LARGEST_ARENA - live;
-        if (least) {
-            scratch = least_scratch(&layer);
+        if (choice != FB_FASTEST) {
+            scratch = fb_scratch_of(&layer, choice);
         } else if (!fb_choose(&layer, room, &scratch)) {
             return 0;
         }
@@ -108,13 +111,13 @@ uint32_t fb_walk_arena(fb_walk *walk, bool least) {
 size_t fb_arena_size(const fb_model *model) {
     fb_walk walk;
     fb_walk_start(&walk, model);
-    return fb_walk_arena(&walk, false);
+    return fb_walk_arena(&walk, FB_FASTEST);
 }
 
 size_t fb_arena_least(const fb_model *model) {
     fb_walk walk;
     fb_walk_start(&walk, model);
-    return fb_walk_arena(&walk, true);
+    return fb_walk_arena(&walk, FB_LEAST);
 }
 
 fb_status fb_plan_layer(const fb_model *model, size_t arena_size, unsigned op, fb_layer_plan *plan) {

@@ -16,11 +16,17 @@
 #include "../kernels/fb_kernels.h"
 #include "fb_blocks.h"
 
+/* Called after each operation has run, while its input still lies where it was; `room` bytes of scratch are free. */
+typedef void fb_look_function(void *context, unsigned op, const fb_layer *layer, const int8_t *in, const int8_t *out,
+                              uint8_t *scratch, uint32_t room);
+
 typedef struct fb_walk {
     const fb_model *model;
     unsigned op; /* the next one */
     fb_blocks live;
-    const uint8_t *keep; /* bits of tensors that stay until the end, for learning; NULL: none */
+    const uint8_t *keep;    /* bits of tensors that stay until the end, for learning; NULL: none */
+    fb_look_function *look; /* for recalibrating; NULL: none */
+    void *context;          /* of look */
 } fb_walk;
 
 /* Where the tensors of an operation are. A block of FB_OUTSIDE is the caller's input or output. */
@@ -37,9 +43,14 @@ void fb_walk_start(fb_walk *walk, const fb_model *model);
  * FB_ERR_KIND if it is no operation. */
 fb_status fb_walk_next(fb_walk *walk, fb_layer *layer, fb_places *places);
 
-/* Bytes of arena for all operations from here on, with the fastest kernels or with those that need least; 0 if it cannot
- * run. What is kept lies in `live` then. */
-uint32_t fb_walk_arena(fb_walk *walk, bool least);
+/* Kernels to plan with: the fastest, those that are nearly as fast with less scratch, or those that need least. */
+typedef enum fb_choice { FB_FASTEST, FB_LEAN, FB_LEAST } fb_choice;
+
+/* Bytes of arena for all operations from here on with such kernels; 0 if it cannot run. What is kept lies in `live` then. */
+uint32_t fb_walk_arena(fb_walk *walk, fb_choice choice);
+
+/* Bytes of scratch that such a kernel takes for a layer. */
+uint32_t fb_scratch_of(const fb_layer *layer, fb_choice choice);
 
 /* Run all operations from here on. */
 fb_status fb_walk_run(fb_walk *walk, uint8_t *arena, uint32_t size, const int8_t *input, int8_t *output,

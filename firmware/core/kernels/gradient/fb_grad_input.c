@@ -2,7 +2,7 @@
  * swapped. For binary weights that is again a binary convolution, so that the table kernels compute it. With a stride of
  * 2, only every other place of the kernel has met a given pixel: four convolutions without stride, with parts of the
  * kernel, give the pixels in even and odd rows and columns (place 1 of a 3×3 kernel without padding at the left meets
- * odd columns, places 0 and 2 meet even ones).
+ * odd columns, places 0 and 2 meet even ones). For 3×3 kernels fb_grad_strided.c does all four at once.
  *
  *     scratch: bits, transposed | zero biases | multipliers of 1 | result, if there is a stride | the kernel's own
  */
@@ -11,10 +11,14 @@
 #include "../../run/fb_plan.h"
 #include "fb_gradient.h"
 
-/* Straight from the definition, for every layer. */
+/* Straight from the definition, for every layer. Filters first to end − 1 see channel c. */
 static int32_t one(const fb_layer *layer, const int8_t *h, int32_t c, int32_t y, int32_t x) {
     int32_t sum = 0, ky, kx;
     size_t plane = (size_t)layer->out.height * layer->out.width;
+    bool own = layer->kind == FB_DEPTHWISE;
+    uint32_t first = own ? (uint32_t)c : 0, end = own ? first + 1 : layer->out.channels, depth = fb_depth(layer);
+    uint32_t channel = own ? 0 : (uint32_t)c;
+    h += first * plane;
     for (ky = 0; ky < layer->kernel_h; ky++) {
         int32_t oy = y + layer->pad_top - ky;
         if (oy < 0 || oy % layer->stride_h || oy / layer->stride_h >= layer->out.height) continue;
@@ -25,14 +29,14 @@ static int32_t one(const fb_layer *layer, const int8_t *h, int32_t c, int32_t y,
             if (ox < 0 || ox % layer->stride_w || ox / layer->stride_w >= layer->out.width) continue;
             p = h + (size_t)(oy / layer->stride_h) * layer->out.width + (size_t)(ox / layer->stride_w);
             if (layer->bits) {
-                uint32_t bit = fb_bit_index(layer, tap, (uint32_t)c);
-                const uint16_t *filter = layer->bits;
-                for (o = 0; o < layer->out.channels; o++, p += plane, filter += layer->words) {
+                uint32_t bit = fb_bit_index(layer, tap, channel);
+                const uint16_t *filter = layer->bits + (size_t)first * layer->words;
+                for (o = first; o < end; o++, p += plane, filter += layer->words) {
                     sum += fb_bit(filter, bit) ? *p : -*p;
                 }
             } else {
-                const int8_t *w = layer->weights + tap * layer->in.channels + (uint32_t)c;
-                for (o = 0; o < layer->out.channels; o++, p += plane, w += layer->inputs) sum += *p * *w;
+                const int8_t *w = layer->weights + (size_t)first * layer->inputs + tap * depth + channel;
+                for (o = first; o < end; o++, p += plane, w += layer->inputs) sum += *p * *w;
             }
         }
     }
@@ -117,22 +121,24 @@ static parts parts_of(const fb_layer *layer, const fb_layer *back) {
 
 /* Both sides of the phase that begins at (y, x); false if it cannot be computed so. */
 static bool sides_of(const fb_layer *layer, uint32_t y, uint32_t x, side *down, side *across) {
-    return layer->bits &&
+    return layer->bits && layer->kind != FB_DEPTHWISE &&
            side_of(y, layer->stride_h, layer->kernel_h, layer->pad_top, layer->in.height, layer->out.height, down) &&
            side_of(x, layer->stride_w, layer->kernel_w, layer->pad_left, layer->in.width, layer->out.width, across);
 }
 
-uint32_t fb_grad_input_scratch(const fb_layer *layer) {
-    uint32_t most = 0;
+uint32_t fb_grad_input_scratch(const fb_layer *layer, bool lean) {
+    uint32_t most = fb_grad_strided_scratch(layer);
+    if (most != FB_NOT_FOR_THIS && !lean) return most;
+    most = 0;
     for (uint32_t y = 0; y < layer->stride_h; y++) {
         for (uint32_t x = 0; x < layer->stride_w; x++) {
             side down, across;
             fb_layer back;
-            uint32_t own = 0, all;
+            uint32_t own, all;
             if (!sides_of(layer, y, x, &down, &across)) return 0;
             if (down.size == 0 || across.size == 0) continue;
             layer_of(layer, &down, &across, 1, &back);
-            fb_choose(&back, FB_NOT_FOR_THIS, &own);
+            own = fb_scratch_of(&back, lean ? FB_LEAN : FB_FASTEST);
             all = fb_sum(parts_of(layer, &back).all, fb_aligned(own));
             if (all > most) most = all;
         }
@@ -140,8 +146,9 @@ uint32_t fb_grad_input_scratch(const fb_layer *layer) {
     return most;
 }
 
-/* Turn a matrix of 16 × 16 bits: exchange its quarters, then those of each quarter, and so on. */
-static void turn_16(uint16_t *rows) {
+#ifdef FB_SMALL_CODE
+/* Exchange its quarters, then those of each quarter, and so on. */
+void fb_turn_16(uint16_t *rows) {
     uint32_t mask = 0xFF, by = 8;
     for (; by > 0; by /= 2, mask ^= mask << by) {
         for (uint32_t i = 0; i < 16; i = (i + by + 1) & ~by) {
@@ -151,6 +158,56 @@ static void turn_16(uint16_t *rows) {
         }
     }
 }
+#else
+/* The same without a loop: rows 8 apart share a word, in which the quarters are in place. */
+#define LOAD(i) \
+    uint32_t row##i = ((uint32_t)rows[i] & 0xFF) | ((uint32_t)rows[i + 8] & 0xFF) << 8 | \
+                      ((uint32_t)rows[i] & 0xFF00) << 8 | ((uint32_t)rows[i + 8] & 0xFF00) << 16
+#define SWAP(i, j, by, mask) \
+    do { \
+        uint32_t swap = (row##i >> by ^ row##j) & mask; \
+        row##j ^= swap; \
+        row##i ^= swap << by; \
+    } while (0)
+#define STORE(i) \
+    do { \
+        rows[i] = (uint16_t)row##i; \
+        rows[i + 8] = (uint16_t)(row##i >> 16); \
+    } while (0)
+void fb_turn_16(uint16_t *rows) {
+    LOAD(0);
+    LOAD(1);
+    LOAD(2);
+    LOAD(3);
+    LOAD(4);
+    LOAD(5);
+    LOAD(6);
+    LOAD(7);
+    SWAP(0, 4, 4, 0x0F0F0F0Fu);
+    SWAP(1, 5, 4, 0x0F0F0F0Fu);
+    SWAP(2, 6, 4, 0x0F0F0F0Fu);
+    SWAP(3, 7, 4, 0x0F0F0F0Fu);
+    SWAP(0, 2, 2, 0x33333333u);
+    SWAP(1, 3, 2, 0x33333333u);
+    SWAP(4, 6, 2, 0x33333333u);
+    SWAP(5, 7, 2, 0x33333333u);
+    SWAP(0, 1, 1, 0x55555555u);
+    SWAP(2, 3, 1, 0x55555555u);
+    SWAP(4, 5, 1, 0x55555555u);
+    SWAP(6, 7, 1, 0x55555555u);
+    STORE(0);
+    STORE(1);
+    STORE(2);
+    STORE(3);
+    STORE(4);
+    STORE(5);
+    STORE(6);
+    STORE(7);
+}
+#undef LOAD
+#undef SWAP
+#undef STORE
+#endif
 
 /* Bits of one place: where input and output channels are multiples of 16, both layouts hold words of 16 channels. */
 static void transpose_words(const fb_layer *layer, uint32_t tap, const fb_layer *back, uint32_t there, uint16_t *bits) {
@@ -159,7 +216,7 @@ static void transpose_words(const fb_layer *layer, uint32_t tap, const fb_layer 
             const uint16_t *from = layer->bits + (size_t)o * layer->words + fb_bit_index(layer, tap, c) / 16;
             uint16_t *to = bits + (size_t)c * back->words + fb_bit_index(back, there, o) / 16, rows[16];
             for (i = 0; i < 16; i++, from += layer->words) rows[i] = *from;
-            turn_16(rows);
+            fb_turn_16(rows);
             for (i = 0; i < 16; i++, to += back->words) *to = rows[i];
         }
     }
@@ -234,6 +291,11 @@ static bool phase(const fb_layer *layer, const int8_t *h, int8_t *out, unsigned 
 }
 
 void fb_grad_input(const fb_layer *layer, const int8_t *h, int8_t *out, unsigned shift, void *scratch, uint32_t room) {
+    uint32_t need = fb_grad_strided_scratch(layer);
+    if (need != FB_NOT_FOR_THIS && need <= room) {
+        fb_grad_strided(layer, h, out, shift, scratch);
+        return;
+    }
     if (strided(layer)) memset(out, 0, layer->in.size);
     for (uint32_t y = 0; y < layer->stride_h; y++) {
         for (uint32_t x = 0; x < layer->stride_w; x++) {

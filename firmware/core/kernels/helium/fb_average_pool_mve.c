@@ -3,10 +3,7 @@
 
 #if defined(FB_MVE) || defined(FB_PLAN_BOARDS)
 
-uint32_t fb_average_pool_mve_scratch(const fb_layer *layer) {
-    (void)layer;
-    return 0;
-}
+uint32_t fb_average_pool_mve_scratch(const fb_layer *layer) { return fb_all_inside(layer) ? 0 : FB_NOT_FOR_THIS; }
 #endif
 
 #ifdef FB_MVE

@@ -1,4 +1,4 @@
-#include "fb_bin_tile.h"
+#include "../fb_bin_tile.h"
 
 /* Columns of a row of the input. The first and the last one may be padding, which stays where it is. */
 typedef struct columns {
@@ -102,28 +102,16 @@ void fb_tile_pack(const fb_layer *layer, const int8_t *in, int32_t y, int32_t le
     }
 }
 
-/* A Gray code as the order of the entries makes each differ from the one before by one input: STEP(entry, sign, input)
- * adds or subtracts it twice, and stores. MOVE(sign, count) goes to other 4 entries. */
-/* clang-format off */
-#define GRAY(STEP, MOVE) \
-    STEP(1, add, 0) STEP(3, add, 1) STEP(2, sub, 0) \
-    MOVE(add, 1) STEP(6, add, 2) STEP(7, add, 0) STEP(5, sub, 1) STEP(4, sub, 0) \
-    MOVE(add, 2) STEP(12, add, 3) STEP(13, add, 0) STEP(15, add, 1) STEP(14, sub, 0) \
-    MOVE(sub, 1) STEP(10, sub, 2) STEP(11, add, 0) STEP(9, sub, 1) STEP(8, sub, 0) \
-    MOVE(add, 4) STEP(24, add, 4) STEP(25, add, 0) STEP(27, add, 1) STEP(26, sub, 0) \
-    MOVE(add, 1) STEP(30, add, 2) STEP(31, add, 0) STEP(29, sub, 1) STEP(28, sub, 0) \
-    MOVE(sub, 2) STEP(20, sub, 3) STEP(21, add, 0) STEP(23, add, 1) STEP(22, sub, 0) \
-    MOVE(sub, 1) STEP(18, sub, 2) STEP(19, add, 0) STEP(17, sub, 1) STEP(16, sub, 0)
-/* clang-format on */
-
 /* Assembly where compilers run out of registers. */
 #if defined(__thumb2__) && defined(__GNUC__)
 
-/* r0 table | r2, r3 sums | r4 … lr five pairs of inputs */
+/* Two columns at a time. r0 table | r1 x | r2, r3 sums | r4 … lr five pairs of inputs. Two stores take 2 cycles on M3 and
+ * M4, STRD takes 3. sp: starts, pairs left */
 #define STEP_T2(entry, sign, input) \
     #sign " r2, r2, " FIRST_##input ", lsl #1\n" #sign " r3, r3, " SECOND_##input ", lsl #1\n" \
-                                                                                  "strd r2, r3, [r0, #32 * " #entry \
-                                                                                  "]\n"
+                                                                                  "str r2, [r0, #32 * " #entry "]\n" \
+                                                                                  "str r3, [r0, #32 * " #entry \
+                                                                                  " + 4]\n"
 #define FIRST_0 "r4"
 #define FIRST_1 "r6"
 #define FIRST_2 "r8"
@@ -136,22 +124,32 @@ void fb_tile_pack(const fb_layer *layer, const int8_t *in, int32_t y, int32_t le
 #define SECOND_4 "lr"
 #define MOVE_T2(sign, count)
 
-FB_NAKED static void fill_pair(uint32_t *t FB_UNUSED, const uint32_t *x FB_UNUSED, uint32_t start FB_UNUSED,
-                               uint32_t start2 FB_UNUSED) {
+FB_NAKED static void fill_columns(uint32_t *t FB_UNUSED, const uint32_t *x FB_UNUSED, const uint32_t *starts FB_UNUSED,
+                                  uint32_t pairs FB_UNUSED) {
     __asm__(".syntax unified\n"
-            "push {r4-r11, lr}\n"
-            "ldrd r4, r5, [r1]\n"
-            "ldrd r6, r7, [r1, #40]\n"
-            "ldrd r8, r9, [r1, #80]\n"
-            "ldrd r10, r11, [r1, #120]\n"
-            "ldrd r12, lr, [r1, #160]\n"
+            "push {r2-r11, lr}\n"
+            "1:\n"
+            "ldr r12, [sp]\n"
+            "ldrd r4, r5, [r1], #8\n"
+            "ldrd r2, r3, [r12], #8\n"
+            "str r12, [sp]\n"
+            "ldrd r6, r7, [r1, #32]\n"
+            "ldrd r8, r9, [r1, #72]\n"
+            "ldrd r10, r11, [r1, #112]\n"
+            "ldrd r12, lr, [r1, #152]\n"
             ".irp input, r4, r6, r8, r10, r12\n"
             "  sub r2, \\input\n"
             ".endr\n"
             ".irp input, r5, r7, r9, r11, lr\n"
             "  sub r3, \\input\n"
             ".endr\n"
-            "strd r2, r3, [r0]\n" GRAY(STEP_T2, MOVE_T2) "pop {r4-r11, pc}\n");
+            "str r2, [r0]\n"
+            "str r3, [r0, #4]\n" FB_GRAY(STEP_T2, MOVE_T2) "ldr r2, [sp, #4]\n"
+                                                           "add r0, #8\n"
+                                                           "subs r2, #1\n"
+                                                           "str r2, [sp, #4]\n"
+                                                           "bne.w 1b\n"
+                                                           "pop {r2-r11, pc}\n");
 }
 
 /* r4-r7 sums | r8-r11 entry | r11, r12, lr its addresses before | r0 list, r1 its end for this filter */
@@ -197,22 +195,37 @@ FB_NAKED void fb_tile_sum(const uint32_t *const *list FB_UNUSED, uint32_t size F
 #define INPUT_4 "r6"
 #define MOVE_T1(sign, count) ".rept " #count "\n" #sign "s r0, #128\n.endr\n"
 
-/* One column. */
-FB_NAKED static void fill_one(uint32_t *t FB_UNUSED, const uint32_t *x FB_UNUSED, uint32_t start FB_UNUSED) {
+/* One column at a time. r12 columns left | lr starts */
+FB_NAKED static void fill_columns(uint32_t *t FB_UNUSED, const uint32_t *x FB_UNUSED, const uint32_t *starts FB_UNUSED,
+                                  uint32_t columns FB_UNUSED) {
     __asm__(".syntax unified\n"
             "push {r4-r7, lr}\n"
-            "adds r1, #80\n"
-            "ldr r4, [r1]\n"
-            "ldr r5, [r1, #40]\n"
-            "ldr r6, [r1, #80]\n"
-            "subs r1, #80\n"
-            "ldr r3, [r1, #40]\n"
-            "ldr r1, [r1]\n"
+            "mov r7, r1\n"
+            "mov lr, r2\n"
+            "1:\n"
+            "mov r12, r3\n"
+            "mov r1, lr\n"
+            "ldm r1!, {r2}\n"
+            "mov lr, r1\n"
+            "ldr r3, [r7, #40]\n"
+            "ldr r4, [r7, #80]\n"
+            "ldr r5, [r7, #120]\n"
+            "ldm r7!, {r1}\n"
+            "adds r7, #76\n"
+            "ldr r6, [r7, #80]\n"
+            "subs r7, #76\n"
             ".irp input, r1, r3, r4, r5, r6\n"
             "  subs r2, r2, \\input\n"
             "  lsls \\input, \\input, #1\n"
             ".endr\n"
-            "str r2, [r0]\n" GRAY(STEP_T1, MOVE_T1) "pop {r4-r7, pc}\n");
+            "str r2, [r0]\n" FB_GRAY(STEP_T1, MOVE_T1) "subs r0, #255\n"
+                                                       "subs r0, #253\n" /* 4 · 128 back, a word on */
+                                                       "mov r3, r12\n"
+                                                       "subs r3, #1\n"
+                                                       "beq 2f\n"
+                                                       "b 1b\n"
+                                                       "2:\n"
+                                                       "pop {r4-r7, pc}\n");
 }
 
 /* r8-r11 sums | r0-r3 entry | r4-r6 its addresses before | r7 list, r12 its end for this filter | lr packed */
@@ -277,12 +290,14 @@ FB_NAKED void fb_tile_sum(const uint32_t *const *list FB_UNUSED, uint32_t size F
 #define add_(a, b) ((a) + (b))
 #define sub_(a, b) ((a) - (b))
 
-static void fill_one(uint32_t *t, const uint32_t *x, uint32_t start) {
-    uint32_t x0 = x[0], x1 = x[FB_COLUMNS], x2 = x[2 * FB_COLUMNS], x3 = x[3 * FB_COLUMNS], x4 = x[4 * FB_COLUMNS];
-    uint32_t twice0 = 2 * x0, twice1 = 2 * x1, twice2 = 2 * x2, twice3 = 2 * x3, twice4 = 2 * x4;
-    uint32_t sum = start - x0 - x1 - x2 - x3 - x4;
-    t[0] = sum;
-    GRAY(STEP_C, MOVE_C)
+static void fill_columns(uint32_t *t, const uint32_t *x, const uint32_t *starts, uint32_t columns) {
+    for (; columns; columns--, t++, x++, starts++) {
+        uint32_t x0 = x[0], x1 = x[FB_COLUMNS], x2 = x[2 * FB_COLUMNS], x3 = x[3 * FB_COLUMNS], x4 = x[4 * FB_COLUMNS];
+        uint32_t twice0 = 2 * x0, twice1 = 2 * x1, twice2 = 2 * x2, twice3 = 2 * x3, twice4 = 2 * x4;
+        uint32_t sum = *starts - x0 - x1 - x2 - x3 - x4;
+        t[0] = sum;
+        FB_GRAY(STEP_C, MOVE_C)
+    }
 }
 
 void fb_tile_sum(const uint32_t *const *list, uint32_t size, uint32_t *packed, uint32_t *end) {
@@ -307,33 +322,27 @@ void fb_tile_sum(const uint32_t *const *list, uint32_t size, uint32_t *packed, u
 
 #endif
 
-/* Thumb-2 stores two columns with one instruction. */
 #if defined(__thumb2__) && defined(__GNUC__)
-enum { AT_ONCE = 2 };
-#define FILL(t, x, starts) fill_pair(t, x, (starts)[0], (starts)[1])
+enum { AT_ONCE = 2 }; /* columns */
 #else
 enum { AT_ONCE = 1 };
-#define FILL(t, x, starts) fill_one(t, x, *(starts))
 #endif
 
+static const uint32_t zeros[FB_COLUMNS] = {0};
+
 void fb_tile_fill(uint32_t *t, const uint32_t *x, unsigned columns) {
-    static const uint32_t zero[2] = {0, 0};
-    unsigned c;
-    for (c = 0; c < columns; c += AT_ONCE) FILL(t + c, x + c, zero);
+    fill_columns(t, x, zeros, (columns + AT_ONCE - 1) / AT_ONCE);
 }
 
 void fb_tile_fill16(uint32_t *t, const uint32_t *x, unsigned columns) {
-    static const uint32_t zero[2] = {0, 0};
-    unsigned c, i;
-    for (c = 0; c < columns; c += AT_ONCE, t += AT_ONCE, x += AT_ONCE) {
-        const uint32_t *plus = x + 15 * FB_COLUMNS;
-        uint32_t minus[AT_ONCE];
-        for (i = 0; i < AT_ONCE; i++) minus[i] = 0 - plus[i];
-        FILL(t, x, zero);
-        FILL(t + 32 * FB_ENTRY_WORDS, x + 5 * FB_COLUMNS, zero);
-        FILL(t + 64 * FB_ENTRY_WORDS, x + 10 * FB_COLUMNS, minus);
-        FILL(t + 96 * FB_ENTRY_WORDS, x + 10 * FB_COLUMNS, plus);
-    }
+    const uint32_t *plus = x + 15 * FB_COLUMNS, count = (columns + AT_ONCE - 1) / AT_ONCE;
+    uint32_t minus[FB_COLUMNS];
+    unsigned i;
+    for (i = 0; i < count * AT_ONCE; i++) minus[i] = 0 - plus[i];
+    fill_columns(t, x, zeros, count);
+    fill_columns(t + 32 * FB_ENTRY_WORDS, x + 5 * FB_COLUMNS, zeros, count);
+    fill_columns(t + 64 * FB_ENTRY_WORDS, x + 10 * FB_COLUMNS, minus, count);
+    fill_columns(t + 96 * FB_ENTRY_WORDS, x + 10 * FB_COLUMNS, plus, count);
 }
 
 void fb_tile_widen(const uint32_t *packed, int32_t *wide, uint32_t filters, bool first) {

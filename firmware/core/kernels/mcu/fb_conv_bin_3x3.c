@@ -17,94 +17,87 @@
  * The tables of three rows (four where two rows of output are computed together) are a ring: going down a column of
  * tiles, each row's tables are built once. With more than one chunk, some rows wait as 32-bit sums for the others.
  *
- * scratch: lists[ring][27] | tables[ring][stride] | x[16][10] | packed[1 or 2][filters][4] | wide[rows][filters][8]
+ * scratch: lists[ring][27] or offsets[filters][27] | tables[ring][stride] | x[16][10] | packed[1 or 2][filters][4] |
+ * wide[rows][filters][8]
  */
-#include "fb_bin_tile.h"
+#include "fb_look_up.h"
 
 enum {
     CHUNK = 16,
     ENTRY = FB_ENTRY_WORDS,
     COLUMNS = FB_COLUMNS,
-    TABLE = 128 * ENTRY, /* words */
-    WIDE = 8192          /* bytes of sums at most, of more than one row */
+    TABLE = FB_TABLE_WORDS,
+    WIDE = 16384, /* bytes of sums at most, of more than one row */
+    LEAN = 8192
 };
 
-/* A filter's next word is used with the list's next three tables: one for each group of bits. */
-typedef struct look_ups {
-    const uint32_t *const *list; /* [27] */
-    const uint16_t *filter;      /* first */
-    const uint16_t *end;
-    uint32_t step; /* bytes from filter to filter */
+/* 27 offsets per filter say where its entries are in the tables of a row: made once for some rows of output, they save
+ * taking weights apart again for each. */
+typedef struct places {
+    const uint32_t *row; /* tables of the first row of the window */
+    const uint32_t *offsets, *end;
+    const uint32_t *row1;
     uint32_t *sums;
-    const uint32_t *const *next_list; /* of the row below, where two are computed together */
-    uint32_t *sums2;
-} look_ups;
+    const uint32_t *row2;
+} places;
 
-/* look_up: packed sums of every filter, for 16 channels of a tile. Half the time is spent here, and compilers run out
- * of registers; hence assembly, naked to have them all. (GCC needs 1.4 times as many instructions on Cortex-M4.) */
+/* Packed sums of every filter, for 16 channels of a tile; as fb_look_up. */
 #if defined(__thumb2__) && defined(__GNUC__)
 
-/* r4-r7 sums | r8-r11 entry, r8 its address before | r12 word | r0, r3, lr tables | r1 list | r2 filter */
-FB_NAKED static void look_up(const look_ups *l FB_UNUSED) {
+/* r4-r7 sums | r8-r11 entry | r2, r11, r12 addresses of entries | r0, r3, lr rows | r1 offsets
+ * No address is computed right before it is used: that takes a cycle more. */
+FB_NAKED static void look_up_at(const places *p FB_UNUSED) {
     __asm__(".syntax unified\n"
             "push {r4-r11, lr}\n"
-            "ldm r0, {r1-r5}\n" /* list, filter, end, step, sums */
-            "push {r3-r5}\n"
-            "1:\n"
-            ".irp tap, 0, 1, 2, 3, 4, 5, 6, 7, 8\n"
-            "  ldm r1!, {r0, r3, lr}\n"
-            "  ldrh r12, [r2, #2 * \\tap]\n"
-            "  and r8, r12, #31\n"
-            "  add r8, r0, r8, lsl #5\n"
-            "  .if \\tap == 0\n"
-            "  ldm r8, {r4-r7}\n"
+            "ldm r0, {r0-r5}\n" /* row, offsets, end, row1, sums, row2 */
+            "mov lr, r5\n"
+            "push {r2, r4}\n"
+            ".macro tap row, first=0\n"
+            "  ldm r1!, {r2, r11, r12}\n"
+            "  add r11, \\row\n"
+            "  add r2, \\row\n"
+            "  add r12, \\row\n"
+            "  .if \\first\n"
+            "  ldm r11, {r4-r7}\n"
             "  .else\n"
-            "  ldm r8, {r8-r11}\n"
+            "  ldm r11, {r8-r11}\n"
             "  add r4, r8\n"
             "  add r5, r9\n"
             "  add r6, r10\n"
             "  add r7, r11\n"
             "  .endif\n"
-            "  and r8, r12, #31 << 5\n" /* in place already */
-            "  add r8, r3\n"
-            "  ldm r8, {r8-r11}\n"
+            "  .irp address, r2, r12\n"
+            "  ldm \\address, {r8-r11}\n"
             "  add r4, r8\n"
             "  add r5, r9\n"
             "  add r6, r10\n"
             "  add r7, r11\n"
-            "  lsr r8, r12, #10\n"
-            "  add r8, lr, r8, lsl #5\n"
-            "  ldm r8, {r8-r11}\n"
-            "  add r4, r8\n"
-            "  add r5, r9\n"
-            "  add r6, r10\n"
-            "  add r7, r11\n"
+            "  .endr\n"
+            ".endm\n"
+            "1:\n"
+            "tap r0, 1\n"
+            "tap r0\n"
+            "tap r0\n"
+            ".rept 3\n"
+            "  tap r3\n"
             ".endr\n"
-            "ldm sp, {r8-r10}\n" /* end, step, sums */
-            "stm r10!, {r4-r7}\n"
-            "str r10, [sp, #8]\n"
-            "add r2, r9\n"
-            "sub r1, #27 * 4\n"
-            "cmp r2, r8\n"
+            ".rept 3\n"
+            "  tap lr\n"
+            ".endr\n"
+            ".purgem tap\n"
+            "ldrd r8, r9, [sp]\n" /* end, sums */
+            "cmp r1, r8\n"
+            "stm r9!, {r4-r7}\n"
+            "str r9, [sp, #4]\n"
             "bne.w 1b\n"
-            "add sp, #12\n"
+            "add sp, #8\n"
             "pop {r4-r11, pc}\n");
-}
-
-/* One row of output at a time. */
-static uint32_t rows_at_a_time(const fb_layer *layer) {
-    (void)layer;
-    return 1;
-}
-static void look_up_rows(const look_ups *l, uint32_t rows) {
-    (void)rows;
-    look_up(l);
 }
 
 #elif defined(__thumb__) && defined(__GNUC__)
 
-/* r8-r11 sums | r0-r3 entry, r0 its address before | r4 word | r5, r6 tables | r7 list | r12 filter | lr 31 << 5 */
-FB_NAKED static void look_up(const look_ups *l FB_UNUSED) {
+/* r8-r11 sums | r0-r3 entry | r4-r6 addresses of entries | r7 offsets | r12 row | lr sums */
+FB_NAKED static void look_up_at(const places *p FB_UNUSED) {
     __asm__(".syntax unified\n"
             "push {r4-r7, lr}\n"
             "mov r4, r8\n"
@@ -112,23 +105,17 @@ FB_NAKED static void look_up(const look_ups *l FB_UNUSED) {
             "mov r6, r10\n"
             "mov r7, r11\n"
             "push {r4-r7}\n"
-            "ldm r0!, {r1-r5}\n" /* list, filter, end, step, sums */
-            "mov r7, r1\n"
-            "mov r12, r2\n"
-            "push {r3-r5}\n"
-            "movs r0, #31\n"
-            "lsls r0, r0, #5\n"
-            "mov lr, r0\n"
-            "1:\n"
-            ".irp tap, 0, 1, 2, 3, 4, 5, 6, 7, 8\n"
-            "  mov r0, r12\n"
-            "  ldrh r4, [r0, #2 * \\tap]\n"
-            "  ldm r7!, {r5, r6}\n"
-            "  lsls r0, r4, #27\n"
-            "  lsrs r0, r0, #22\n"
-            "  adds r0, r0, r5\n"
-            "  ldm r0, {r0-r3}\n"
-            "  .if \\tap == 0\n"
+            "ldm r0!, {r1-r6}\n" /* row, offsets, end, row1, sums, row2 */
+            "mov r7, r2\n"
+            "mov lr, r5\n"
+            "push {r1, r3, r4, r6}\n"
+            ".macro tap first=0\n"
+            "  ldm r7!, {r4-r6}\n"
+            "  add r4, r12\n"
+            "  add r5, r12\n"
+            "  add r6, r12\n"
+            "  ldm r4!, {r0-r3}\n"
+            "  .if \\first\n"
             "  mov r8, r0\n"
             "  mov r9, r1\n"
             "  mov r10, r2\n"
@@ -139,40 +126,41 @@ FB_NAKED static void look_up(const look_ups *l FB_UNUSED) {
             "  add r10, r2\n"
             "  add r11, r3\n"
             "  .endif\n"
-            "  mov r0, lr\n"
-            "  ands r0, r0, r4\n"
-            "  adds r0, r0, r6\n"
-            "  ldm r0, {r0-r3}\n"
+            "  .irp address, r5, r6\n"
+            "  ldm \\address!, {r0-r3}\n"
             "  add r8, r0\n"
             "  add r9, r1\n"
             "  add r10, r2\n"
             "  add r11, r3\n"
-            "  ldm r7!, {r5}\n"
-            "  lsrs r0, r4, #10\n"
-            "  lsls r0, r0, #5\n"
-            "  adds r0, r0, r5\n"
-            "  ldm r0, {r0-r3}\n"
-            "  add r8, r0\n"
-            "  add r9, r1\n"
-            "  add r10, r2\n"
-            "  add r11, r3\n"
+            "  .endr\n"
+            ".endm\n"
+            "1:\n"
+            "ldr r0, [sp]\n"
+            "mov r12, r0\n"
+            "tap 1\n"
+            "tap\n"
+            "tap\n"
+            ".irp row, 8, 12\n"
+            "  ldr r0, [sp, #\\row]\n"
+            "  mov r12, r0\n"
+            "  .rept 3\n"
+            "  tap\n"
+            "  .endr\n"
             ".endr\n"
+            ".purgem tap\n"
+            "mov r4, lr\n"
             "mov r0, r8\n"
             "mov r1, r9\n"
             "mov r2, r10\n"
             "mov r3, r11\n"
-            "ldr r4, [sp, #8]\n"
             "stm r4!, {r0-r3}\n"
-            "str r4, [sp, #8]\n"
-            "ldr r0, [sp, #4]\n"
-            "add r12, r0\n"
-            "subs r7, #27 * 4\n"
-            "ldr r0, [sp]\n"
-            "cmp r12, r0\n"
+            "mov lr, r4\n"
+            "ldr r0, [sp, #4]\n" /* end */
+            "cmp r7, r0\n"
             "beq 2f\n"
             "b 1b\n"
             "2:\n"
-            "add sp, #12\n"
+            "add sp, #16\n"
             "pop {r4-r7}\n"
             "mov r8, r4\n"
             "mov r9, r5\n"
@@ -181,125 +169,19 @@ FB_NAKED static void look_up(const look_ups *l FB_UNUSED) {
             "pop {r4-r7, pc}\n");
 }
 
-/* One row of output at a time. */
-static uint32_t rows_at_a_time(const fb_layer *layer) {
-    (void)layer;
-    return 1;
-}
-static void look_up_rows(const look_ups *l, uint32_t rows) {
-    (void)rows;
-    look_up(l);
-}
+#endif
 
+/* Thumb code uses offsets. */
+#if defined(FB_PLAN_BOARDS)
+#define THUMB (fb_plan_core != FB_PLAN_RISCV)
+#elif defined(__thumb__) && defined(__GNUC__)
+#define THUMB true
 #else
-
-/* Adds the entry that is `offset` bytes into a group's table, from its `first` word on, to four sums. The groups lie 1
- * KB before the table's address, at it, and 1 KB behind, all within the reach of a load. */
-#define ADD(a, b, c, d, table, offset, group, first) \
-    do { \
-        const uint32_t *entry = (table) + (offset) / 4; \
-        FB_KEEP_ORDER(entry); \
-        entry += ((group) - 1) * 32 * ENTRY + (first); \
-        a += entry[0]; \
-        b += entry[1]; \
-        c += entry[2]; \
-        d += entry[3]; \
-    } while (0)
-#define LOW(word) (((word) & 31) * 32)
-#define MIDDLE(word) ((word) & 31 << 5)
-#define HIGH(word) (((word) >> 10) * 32)
-
-FB_NOINLINE static void look_up(const look_ups *l) {
-    const uint32_t *const *list = l->list + 1; /* the second of three groups */
-    const uint32_t *t0 = list[0], *t1 = list[3], *t2 = list[6], *t3 = list[9], *t4 = list[12], *t5 = list[15];
-    const uint32_t *t6 = list[18], *t7 = list[21], *t8 = list[24];
-    const uint16_t *filter = l->filter, *end = l->end;
-    uint32_t *sums = l->sums, step = l->step / 2;
-#define TAP(tap, table) \
-    do { \
-        uint32_t word = filter[tap]; \
-        ADD(a, b, c, d, table, LOW(word), 0, 0); \
-        ADD(a, b, c, d, table, MIDDLE(word), 1, 0); \
-        ADD(a, b, c, d, table, HIGH(word), 2, 0); \
-    } while (0)
-    do {
-        uint32_t a = 0, b = 0, c = 0, d = 0;
-        TAP(0, t0);
-        TAP(1, t1);
-        TAP(2, t2);
-        TAP(3, t3);
-        TAP(4, t4);
-        TAP(5, t5);
-        TAP(6, t6);
-        TAP(7, t7);
-        TAP(8, t8);
-        sums[0] = a;
-        sums[1] = b;
-        sums[2] = c;
-        sums[3] = d;
-        sums += 4;
-        filter += step;
-    } while (filter != end);
-}
-
-/* Two output rows at stride 1: they share the offsets of entries. Takes 31 registers. */
-FB_NOINLINE static void look_up_two(const look_ups *l) {
-    const uint32_t *row0 = l->list[1], *row1 = l->list[10], *row2 = l->list[19], *row3 = l->next_list[19];
-    const uint16_t *filter = l->filter, *end = l->end;
-    uint32_t *sums = l->sums, *sums2 = l->sums2, step = l->step / 2;
-#define ADD_TWO(table, table2, offset, group, first) \
-    do { \
-        uint32_t at = offset; \
-        ADD(a, b, c, d, table, at, group, first); \
-        ADD(e, f, g, h, table2, at, group, first); \
-    } while (0)
-#define TAP_TWO(tap, table, table2, kx) \
-    do { \
-        uint32_t word = filter[tap]; \
-        ADD_TWO(table, table2, LOW(word), 0, kx); \
-        ADD_TWO(table, table2, MIDDLE(word), 1, kx); \
-        ADD_TWO(table, table2, HIGH(word), 2, kx); \
-    } while (0)
-    do {
-        uint32_t a = 0, b = 0, c = 0, d = 0, e = 0, f = 0, g = 0, h = 0;
-        TAP_TWO(0, row0, row1, 0);
-        TAP_TWO(1, row0, row1, 1);
-        TAP_TWO(2, row0, row1, 2);
-        TAP_TWO(3, row1, row2, 0);
-        TAP_TWO(4, row1, row2, 1);
-        TAP_TWO(5, row1, row2, 2);
-        TAP_TWO(6, row2, row3, 0);
-        TAP_TWO(7, row2, row3, 1);
-        TAP_TWO(8, row2, row3, 2);
-        sums[0] = a;
-        sums[1] = b;
-        sums[2] = c;
-        sums[3] = d;
-        sums2[0] = e;
-        sums2[1] = f;
-        sums2[2] = g;
-        sums2[3] = h;
-        sums += 4;
-        sums2 += 4;
-        filter += step;
-    } while (filter != end);
-}
-
-static uint32_t rows_at_a_time(const fb_layer *layer) {
-#ifdef FB_PLAN_BOARDS
-    if (fb_plan_core != FB_PLAN_RISCV) return 1; /* as above */
+#define THUMB false
 #endif
-    return layer->stride_w == 1 ? 2 : 1;
-}
-static void look_up_rows(const look_ups *l, uint32_t rows) {
-    if (rows == 2) {
-        look_up_two(l);
-    } else {
-        look_up(l);
-    }
-}
 
-#endif
+/* Whether offsets are used often enough, for `block` rows; `lean` kernels have none. */
+static bool has_offsets(uint32_t block, bool lean) { return THUMB && block > 2 && !lean; }
 
 static void build(const fb_layer *layer, const int8_t *in, int32_t y, int32_t left, uint32_t *x, uint32_t *table) {
     fb_tile_pack(layer, in, y, left, x, CHUNK);
@@ -307,31 +189,42 @@ static void build(const fb_layer *layer, const int8_t *in, int32_t y, int32_t le
     if (layer->stride_w == 2) fb_tile_fill16(table + TABLE, x + 6, 4);
 }
 
-/* Which tables the taps use when the ring starts with row `phase`. */
-static void make_list(const uint32_t **list, const uint32_t *tables, unsigned stride, unsigned phase, unsigned ring) {
-    static const uint16_t at_stride[2][3] = {{0, 1, 2}, {0, TABLE, 1}};
-    unsigned tap;
-    for (tap = 0; tap < 9; tap++) {
-        unsigned row = (phase + tap / 3) % ring;
-        const uint32_t *table = tables + row * stride * TABLE + at_stride[stride - 1][tap % 3];
-        *list++ = table;
-        *list++ = table + 32 * ENTRY;
-        *list++ = table + 64 * ENTRY;
+/* offsets[filters][27] of a chunk. */
+static void make_offsets(const fb_layer *layer, uint32_t chunk, uint32_t *offsets) {
+    const uint16_t *filter = layer->bits + 9 * (size_t)chunk;
+    const uint32_t middle = layer->stride_w == 1 ? 4 : TABLE * 4, right = layer->stride_w == 1 ? 8 : 4;
+    uint32_t o;
+    unsigned ky;
+#define PUT(word, first) \
+    do { \
+        *offsets++ = ((word) & 31) * ENTRY * 4 + (first); \
+        *offsets++ = ((word) & 31 << 5) + (first) + 32 * ENTRY * 4; /* in place already */ \
+        *offsets++ = ((word) >> 10) * ENTRY * 4 + (first) + 64 * ENTRY * 4; \
+    } while (0)
+    for (o = layer->out.channels; o; o--, filter += layer->words - 9) {
+        for (ky = 0; ky < 3; ky++) {
+            uint32_t a = *filter++, b = *filter++, c = *filter++;
+            PUT(a, 0u);
+            PUT(b, middle);
+            PUT(c, right);
+        }
     }
 }
 
-static uint32_t scratch_of(const fb_layer *layer, uint32_t block) {
-    uint32_t together = rows_at_a_time(layer), ring = together + 2, words;
+static uint32_t scratch_of(const fb_layer *layer, uint32_t block, bool lean) {
+    uint32_t together = fb_rows_together(layer), ring = together + 2, words, lists;
     if (!(layer->flags & FB_FLAG_CHUNKS) || layer->stride_h != layer->stride_w || layer->stride_h > 2) {
         return FB_NOT_FOR_THIS;
     }
+    lists = has_offsets(block, lean) ? 27 * 4 * layer->out.channels : ring * 27 * FB_POINTER_SIZE;
     if (layer->in.channels == CHUNK) block = 0;
     words = ring * layer->stride_w * TABLE + CHUNK * COLUMNS + (4 * together + FB_TILE * block) * layer->out.channels;
-    return words * (uint32_t)sizeof(uint32_t) + ring * 27 * FB_POINTER_SIZE;
+    return words * (uint32_t)sizeof(uint32_t) + lists;
 }
 
-static uint32_t rows_of(const fb_layer *layer) {
-    uint32_t rows = WIDE / (FB_TILE * sizeof(int32_t)) / layer->out.channels;
+static uint32_t rows_of(const fb_layer *layer, uint32_t room) {
+    uint32_t rows = room / (FB_TILE * sizeof(int32_t)) / layer->out.channels;
+    if (layer->in.channels == CHUNK) return layer->out.height; /* nothing waits */
     if (rows > layer->out.height) rows = layer->out.height;
     return rows ? rows : 1;
 }
@@ -341,13 +234,35 @@ typedef struct job {
     const int8_t *in;
     int8_t *out;
     uint32_t together, ring;
-    const uint32_t **lists;
+    const uint32_t **lists; /* or */
+    uint32_t *offsets;      /* of chunk `has`, if not NULL */
+    uint32_t has;
     uint32_t *tables, *x, *packed;
     int32_t *wide;
 } job;
 
+/* Sums of the next `rows` rows of tiles, whose tables start with slot `phase` of the ring. */
+static void look_up_rows(const job *j, fb_look_ups *l, uint32_t phase, uint32_t rows) {
+    uint32_t next = phase + 1 == j->ring ? 0 : phase + 1;
+#if defined(__thumb__) && defined(__GNUC__)
+    if (j->offsets) {
+        uint32_t size = j->layer->stride_w * (uint32_t)TABLE, last = next + 1 == j->ring ? 0 : next + 1;
+        places p = {j->tables + phase * size, j->offsets, NULL, j->tables + next * size, j->packed, NULL};
+        p.end = j->offsets + 27 * (size_t)j->layer->out.channels;
+        p.row2 = j->tables + last * size;
+        look_up_at(&p);
+        return;
+    }
+    l->list = j->lists + 27 * phase;
+#else
+    l->list = j->lists + 27 * phase;
+    l->next_list = j->lists + 27 * next;
+#endif
+    fb_look_up(l, rows);
+}
+
 /* Adds a chunk to `rows` tiles one below the other; the last chunk makes results of them. */
-static void add_chunk(const job *j, uint32_t chunk, uint32_t column, uint32_t top, uint32_t rows) {
+static void add_chunk(job *j, uint32_t chunk, uint32_t column, uint32_t top, uint32_t rows) {
     const fb_layer *layer = j->layer;
     uint32_t filters = layer->out.channels, stride = layer->stride_w, width = layer->out.width;
     uint32_t chunks = layer->in.channels / CHUNK, slot = 0, phase = 0, r, i, count;
@@ -357,12 +272,14 @@ static void add_chunk(const job *j, uint32_t chunk, uint32_t column, uint32_t to
     int8_t *out = j->out + top * width + column;
     int32_t *wide = j->wide;
     unsigned pixels = width - column < FB_TILE ? width - column : FB_TILE;
-    look_ups l;
+    fb_look_ups l;
     l.filter = layer->bits + 9 * (size_t)chunk;
     l.end = l.filter + (size_t)filters * layer->words;
     l.step = 2 * layer->words;
     l.sums = j->packed;
     l.sums2 = j->packed + 4 * (size_t)filters;
+    if (j->offsets && j->has != chunk) make_offsets(layer, chunk, j->offsets);
+    j->has = chunk;
     for (r = 0; r < rows; r += count) {
         count = rows - r < j->together ? 1 : j->together;
         for (end += (int32_t)((count - 1) * stride); y < end; y++) {
@@ -370,9 +287,7 @@ static void add_chunk(const job *j, uint32_t chunk, uint32_t column, uint32_t to
             slot = slot + 1 == j->ring ? 0 : slot + 1;
         }
         end += (int32_t)stride;
-        l.list = j->lists + 27 * phase;
-        l.next_list = j->lists + 27 * (phase + 1 == j->ring ? 0 : phase + 1);
-        look_up_rows(&l, count);
+        look_up_rows(j, &l, phase, count);
         phase += stride * count;
         if (phase >= j->ring) phase -= j->ring;
         for (i = 0; i < count; i++, out += width, wide += FB_TILE * filters) {
@@ -386,15 +301,21 @@ static void add_chunk(const job *j, uint32_t chunk, uint32_t column, uint32_t to
     }
 }
 
-static void run(const fb_layer *layer, const int8_t *in, int8_t *out, void *scratch, uint32_t block) {
+static void run(const fb_layer *layer, const int8_t *in, int8_t *out, void *scratch, uint32_t block, bool lean) {
     uint32_t chunks = layer->in.channels / CHUNK, height = layer->out.height, stride = layer->stride_w;
     uint32_t phase, column, top, chunk;
-    job j = {layer, in, out, rows_at_a_time(layer), rows_at_a_time(layer) + 2, scratch, NULL, NULL, NULL, NULL};
+    job j = {layer, in,   out, fb_rows_together(layer), fb_rows_together(layer) + 2, scratch, NULL, chunks, NULL,
+             NULL,  NULL, NULL};
     j.tables = (uint32_t *)(j.lists + 27 * j.ring);
+    if (has_offsets(block, lean)) {
+        j.offsets = scratch;
+        j.tables = j.offsets + 27 * (size_t)layer->out.channels;
+    }
     j.x = j.tables + j.ring * stride * TABLE;
     j.packed = j.x + CHUNK * COLUMNS;
     j.wide = (int32_t *)(j.packed + 4 * (size_t)j.together * layer->out.channels);
-    for (phase = 0; phase < j.ring; phase++) make_list(j.lists + 27 * phase, j.tables, stride, phase, j.ring);
+    for (phase = 0; !j.offsets && phase < j.ring; phase++)
+        fb_make_list(j.lists + 27 * phase, j.tables, stride, phase, j.ring);
     if (chunks == 1) block = height; /* nothing waits */
     for (column = 0; column < layer->out.width; column += FB_TILE) {
         for (top = 0; top < height; top += block) {
@@ -404,19 +325,27 @@ static void run(const fb_layer *layer, const int8_t *in, int8_t *out, void *scra
     }
 }
 
-uint32_t fb_conv_bin_3x3_scratch(const fb_layer *layer) { return scratch_of(layer, rows_of(layer)); }
+uint32_t fb_conv_bin_3x3_scratch(const fb_layer *layer) { return scratch_of(layer, rows_of(layer, WIDE), false); }
 
 void fb_conv_bin_3x3(const fb_layer *layer, const int8_t *in, const int8_t *in2, int8_t *out, void *scratch) {
     (void)in2;
-    run(layer, in, out, scratch, rows_of(layer));
+    run(layer, in, out, scratch, rows_of(layer, WIDE), false);
 }
 
-/* The same with sums of one row at a time: less RAM, and tables that are built three times. */
+/* The same without offsets, and with sums of fewer rows: less RAM. */
+uint32_t fb_conv_bin_3x3_lean_scratch(const fb_layer *layer) { return scratch_of(layer, rows_of(layer, LEAN), true); }
+
+void fb_conv_bin_3x3_lean(const fb_layer *layer, const int8_t *in, const int8_t *in2, int8_t *out, void *scratch) {
+    (void)in2;
+    run(layer, in, out, scratch, rows_of(layer, LEAN), true);
+}
+
+/* The same with sums of one row at a time: less RAM still, and tables that are built three times. */
 uint32_t fb_conv_bin_3x3_row_scratch(const fb_layer *layer) {
-    return layer->in.channels == CHUNK ? FB_NOT_FOR_THIS : scratch_of(layer, 1);
+    return layer->in.channels == CHUNK ? FB_NOT_FOR_THIS : scratch_of(layer, 1, true);
 }
 
 void fb_conv_bin_3x3_row(const fb_layer *layer, const int8_t *in, const int8_t *in2, int8_t *out, void *scratch) {
     (void)in2;
-    run(layer, in, out, scratch, 1);
+    run(layer, in, out, scratch, 1, true);
 }

@@ -9,7 +9,7 @@
  *
  * scratch: tables[most][4][16][4] | x[16][4] | packed[filters][4] | wide[filters][8] if there are more than 240 inputs
  */
-#include "fb_bin_tile.h"
+#include "../fb_bin_tile.h"
 
 #include <string.h>
 

@@ -12,7 +12,7 @@
  *
  * scratch: list[filters][size] | zeros[4] | tables[groups] | x[16 · n][FB_COLUMNS] | packed[filters][4]
  */
-#include "fb_bin_tile.h"
+#include "../fb_bin_tile.h"
 
 #include <string.h>
 

@@ -4,7 +4,7 @@
 #ifdef __ARM_NEON
 
 uint32_t fb_average_pool_neon_scratch(const fb_layer *layer) {
-    bool global = layer->kernel_h == layer->in.height && layer->kernel_w == layer->in.width;
+    bool global = layer->kernel_h == layer->in.height && layer->kernel_w == layer->in.width && fb_all_inside(layer);
     return global ? 0 : FB_NOT_FOR_THIS;
 }
 

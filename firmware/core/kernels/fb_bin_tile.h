@@ -1,4 +1,4 @@
-/* Tiles: what the table kernels of binary layers share. Private to them.
+/* Tiles: what the table kernels of binary layers share, those of gradients too. Private to them.
  *
  * A tile is 8 output pixels of a row. While up to 255 inputs are summed up, |sum| ≤ 128 · 255 fits 16 bits, and two
  * pixels share a word ("packed"); plain 32-bit additions then add both:
@@ -17,7 +17,7 @@
 #ifndef FB_BIN_TILE_H
 #define FB_BIN_TILE_H
 
-#include "../fb_kernels.h"
+#include "fb_kernels.h"
 
 enum { FB_TILE = 8, FB_COLUMNS = 10, FB_ENTRY_WORDS = 8 };
 
@@ -41,6 +41,20 @@ enum { FB_TILE = 8, FB_COLUMNS = 10, FB_ENTRY_WORDS = 8 };
 static inline uint32_t fb_pack(int32_t low, int32_t high) { return (uint32_t)low + ((uint32_t)high << 16); }
 static inline int32_t fb_low(uint32_t word) { return (int16_t)word; }
 static inline int32_t fb_high(uint32_t word) { return (int32_t)(word + 0x8000u) >> 16; }
+
+/* A Gray code as the order of the entries makes each differ from the one before by one input: STEP(entry, sign, input)
+ * adds or subtracts it twice, and stores. MOVE(sign, count) goes to other 4 entries. */
+/* clang-format off */
+#define FB_GRAY(STEP, MOVE) \
+    STEP(1, add, 0) STEP(3, add, 1) STEP(2, sub, 0) \
+    MOVE(add, 1) STEP(6, add, 2) STEP(7, add, 0) STEP(5, sub, 1) STEP(4, sub, 0) \
+    MOVE(add, 2) STEP(12, add, 3) STEP(13, add, 0) STEP(15, add, 1) STEP(14, sub, 0) \
+    MOVE(sub, 1) STEP(10, sub, 2) STEP(11, add, 0) STEP(9, sub, 1) STEP(8, sub, 0) \
+    MOVE(add, 4) STEP(24, add, 4) STEP(25, add, 0) STEP(27, add, 1) STEP(26, sub, 0) \
+    MOVE(add, 1) STEP(30, add, 2) STEP(31, add, 0) STEP(29, sub, 1) STEP(28, sub, 0) \
+    MOVE(sub, 2) STEP(20, sub, 3) STEP(21, add, 0) STEP(23, add, 1) STEP(22, sub, 0) \
+    MOVE(sub, 1) STEP(18, sub, 2) STEP(19, add, 0) STEP(17, sub, 1) STEP(16, sub, 0)
+/* clang-format on */
 
 /* x[channels][FB_COLUMNS] = packed columns of row `y` from column `left` on; both may be outside the image. `in` is the
  * first channel's plane. Strides 1 and 2 only. */
