@@ -3,8 +3,9 @@
 1. train a net on real handwritten digits (scikit-learn's, bundled) with BinaryConnect,
 2. export it as a device image,
 3. build the firmware, flash it into an emulated board (QEMU) over GDB, and hold every layer against this machine's,
-4. dim the light: the same digits, darker; let the board learn from some of them,
-5. draw what happened: demo.png, and demo.html, one file to open or pass on.
+4. dim the light: the same digits, darker; let the board learn from some of them, and save it in its storage,
+5. switch the board off and on: it starts with what it has learned, byte for byte,
+6. draw what happened: demo.png, and demo.html, one file to open or pass on.
 
 Everything is written to a new folder, runs/demo-…; Ctrl-C stops at any time. Where the cross-compiler, the emulator or
 GDB is not installed, the board is simulated with the same C core: same bits, no firmware.
@@ -16,6 +17,7 @@ import argparse
 import base64
 import html
 import json
+import os
 import shlex
 import shutil
 import sys
@@ -28,15 +30,17 @@ import numpy as np
 
 try:
     from flipbit.runtime import Model
-    from flipbit.runtime.errors import InputError
+    from flipbit.runtime.errors import FlipbitError, InputError
     from flipbit.runtime.exits import CommandParser, guarded
+    from flipbit.runtime.link.memory import ENVIRONMENT
     from flipbit.runtime.stopping import run_child
     from flipbit.runtime.tune.samples import load_samples
 except ModuleNotFoundError:
     sys.exit("flipbit is not installed here; run:  make demo")
 
 HERE = Path(__file__).resolve().parent.parent
-BOARD = "netduinoplus2"
+EMULATED = "mps2-an386"  # a Cortex-M4 whose storage an emulator can write, and keeps while the board is off
+SIMULATED = "netduinoplus2"  # the same core on a board that people can have
 DRIFT = "dim:2"
 SAMPLES, STEPS, SEED = 80, 15, 1
 NEEDED = ("make", "arm-none-eabi-gcc", "qemu-system-arm", "gdb-multiarch")  # to build, emulate and flash the board
@@ -46,11 +50,15 @@ BLUE, ORANGE, GREEN, GREY = "#2b6cb0", "#c05621", "#2f855a", "#a0aec0"
 steps_taken: list[tuple[str, str]] = []
 
 
-def run(title: str, *command: str | Path) -> None:
-    """Show a command and run it; its output is the demonstration."""
+def run(title: str, *command: str | Path, state: Path | None = None) -> None:
+    """Show a command and run it; its output is the demonstration. ``state``: where the emulated board is kept."""
     words = [str(part) for part in command]
-    steps_taken.append((title, shlex.join(words)))
-    print(f"\n== {title}\n$ {shlex.join(words)}", flush=True)
+    text = shlex.join(words)
+    if state is not None:
+        os.environ[ENVIRONMENT] = str(state)
+        text = f"{ENVIRONMENT}={shlex.quote(str(state))} {text}"
+    steps_taken.append((title, text))
+    print(f"\n== {title}\n$ {text}", flush=True)
     program = [sys.executable] if words[0] == "python" else [str(Path(sys.executable).with_name(words[0]))]
     status = run_child([*program, *words[1:]], cwd=HERE, capture=False).returncode
     if status:  # it has said why
@@ -68,6 +76,7 @@ class Outcome:
     report: dict[str, Any]  # of learning on the board, by step
     bright: float
     held: int
+    kept: bool  # whether a board that was switched off came back with what it had learned
     pixels: np.ndarray  # of a few digits: as they were, and darker
     dark: np.ndarray
     labels: np.ndarray
@@ -78,7 +87,7 @@ class Outcome:
         return self.bright, self.report["accuracy_before"], self.report["accuracy_after"]
 
 
-def look_back(folder: Path, target: str) -> Outcome:
+def look_back(folder: Path, target: str, kept: bool) -> Outcome:
     """Gather what the commands left in the folder."""
     before, after = Model(folder / "model.fbit"), Model(folder / "tuned.fbit")
     parts = [load_samples(before, "digits", SAMPLES, 500, SEED, drift) for drift in (None, DRIFT)]
@@ -98,6 +107,7 @@ def look_back(folder: Path, target: str) -> Outcome:
         report=json.loads((HERE / folder / "report.json").read_text(encoding="utf-8")),
         bright=float(np.mean(answers[0] == labels)),
         held=len(labels),
+        kept=kept,
         pixels=bright[chosen],
         dark=dark[chosen],
         labels=labels[chosen],
@@ -163,6 +173,7 @@ def page(outcome: Outcome, picture: bytes) -> str:
     bright, dim, learned = (f"{100 * share:.1f} %" for share in outcome.accuracies)
     size = (HERE / outcome.folder / "model.fbit").stat().st_size
     flips = sum(row["flips"] for row in outcome.report["steps"])
+    kept = " Switched off and on again, the board still had every one of them." if outcome.kept else ""
     rows = "".join(
         f"<tr><td>{row['step']}<td>{row['loss']:.3f}<td>{100 * row['held_back']:.1f} %<td>{row['flips']}"
         for row in outcome.report["steps"]
@@ -177,7 +188,7 @@ code{{background:#edf2f7;padding:.1rem .3rem}}dt{{margin-top:.6rem}}dd{{margin:0
 <p>A net whose convolutions have one bit per weight ({size:,} bytes in all) reads {outcome.held} handwritten digits that
 it never learned from. In the light it was trained for it gets <b>{bright}</b> right; with the light dimmed,
 <b>{dim}</b>; after {len(outcome.report["steps"])} steps of {SAMPLES} dim samples, learned on
-{html.escape(outcome.target)} in integers, <b>{learned}</b>, with {flips} weights flipped.</p>
+{html.escape(outcome.target)} in integers, <b>{learned}</b>, with {flips} weights flipped.{kept}</p>
 <img alt="training curve, accuracy in both lights, accuracy by step, sample digits"
  src="data:image/png;base64,{base64.b64encode(picture).decode()}">
 <h2>Step by step</h2><table><tr><th>step<th>loss<th>held back<th>flips{rows}</table>
@@ -205,31 +216,48 @@ def _main(argv: list[str] | None) -> None:
     if missing and not given.simulate:
         print(f"not installed: {', '.join(missing)}. The board is simulated; make tools would let it be emulated.")
     emulated = not (missing or given.simulate)
-    target = f"{'qemu' if emulated else 'sim'}:{BOARD}"
-    image, tuned = folder / "model.fbit", folder / "tuned.fbit"
+    target = f"qemu:{EMULATED}" if emulated else f"sim:{SIMULATED}"
+    image, tuned, returned = folder / "model.fbit", folder / "tuned.fbit", folder / "returned.fbit"
+    state = (HERE / folder / "state") if emulated else None
 
     run("train one-bit weights on handwritten digits", "python", "train/run.py", "--method", "bc", "-o", folder)
     run("write the device image", "python", "export/to_fbit.py", folder / "model.h5")
     if emulated:
-        board = ("--port", target, "--model", image)
-        run(f"flash an emulated {BOARD}", "flipbit", "flash", "--board", BOARD, "--model", image, "--qemu")
-        run("digits on the board", "flipbit", "device", "infer", "digits", *board, "--limit", "8")
-        run("is every layer on the board the same as here?", "flipbit", "device", "verify", "digits", *board)
+        port = ("--port", target)
+        run(
+            f"flash an emulated {EMULATED}", "flipbit", "flash", "--board", EMULATED, "--model", image, "--qemu",
+            state=state,
+        )  # fmt: skip
+        run("digits on the board", "flipbit", "device", "infer", "digits", *port, "--limit", "8", state=state)
+        run(
+            "is every layer on the board the same as here?", "flipbit", "device", "verify", "digits", *port, state=state
+        )
     else:
         run("digits, computed by the board's C core on this machine", "flipbit", "run", image, "digits")
     run(
         "the light is dimmed: let the board learn", "python", "runtime/finetune.py", image, "--data", "digits",
         "--drift", DRIFT, "--target", target, "--method", "sr+bias", "--samples", str(SAMPLES), "--steps", str(STEPS),
-        "--seed", str(SEED), "-o", tuned, "--report", folder / "report.json",
+        "--seed", str(SEED), "-o", tuned, "--report", folder / "report.json", *(["--remember"] if emulated else []),
+        state=state,
     )  # fmt: skip
     run("what changed in the image", "flipbit", "compare", image, tuned)
+    if emulated:
+        title = "the board was switched off; switch it on and read its net: is it what it learned?"
+        run(title, "flipbit", "device", "download", returned, "--port", target, state=state)
+        run("what came back, beside what was learned", "flipbit", "compare", tuned, returned)
+        if (HERE / returned).read_bytes() != (HERE / tuned).read_bytes():
+            raise FlipbitError(f"the {EMULATED} came back with another net than it had learned: {returned}")
 
-    outcome = look_back(HERE / folder, f"the {'emulated' if emulated else 'simulated'} {BOARD}")
+    outcome = look_back(
+        HERE / folder, f"the emulated {EMULATED}" if emulated else f"the simulated {SIMULATED}", kept=emulated
+    )
     picture = draw(outcome)
     (HERE / folder / "demo.png").write_bytes(picture)
     (HERE / folder / "demo.html").write_text(page(outcome, picture), encoding="utf-8")
     bright, dim, learned = (f"{100 * share:.1f} %" for share in outcome.accuracies)
     print(f"\nAccuracy {bright}; with the light dimmed {dim}; after learning on the board {learned}.")
+    if emulated:
+        print("Switched off and on again, the board still had what it learned.")
     print(f"The net: {image}. What the board made of it: {tuned}.")
     print(f"What happened, as a picture: {folder / 'demo.png'}, and as a page: {folder / 'demo.html'}.")
     print(f"Done in {time.monotonic() - start:.0f} s.")

@@ -46,6 +46,10 @@ if [ "$(uname -m)" = x86_64 ]; then # for 32 bits
   want 3 lib32gcc-dev links clang -m32
 fi
 want 3 llvm has llvm-cov
+want 3 lld has wasm-ld
+want 3 binaryen has wasm-opt
+want 3 nodejs has node
+want 3 chromium has chromium
 want 3 cppcheck has cppcheck
 want 3 cmake has cmake
 want 3 qemu-user has qemu-aarch64
@@ -66,8 +70,14 @@ if [ "$(id -u)" -ne 0 ]; then
 fi
 echo "installing ${packages[*]}"
 said=$("${root[@]}" apt-get update -qq 2>&1 </dev/null) || { echo "$said" >&2; exit 1; }
-# Libraries of compilers carry the compiler's version in their package's name.
-version() { apt-cache depends "$1" | grep -om1 "$1-[0-9]*" | grep -o '[0-9]*$'; }
+# Libraries of compilers carry the compiler's version in their package's name. No pipe here either: a reader that ends
+# early would make apt-cache fail, at times, and with it this script.
+version() {
+  local depends
+  depends=$(apt-cache depends "$1")
+  [[ $depends =~ $1-([0-9]+) ]] || { echo "install-tools.sh: apt-cache knows no version of $1" >&2; return 1; }
+  echo "${BASH_REMATCH[1]}"
+}
 for i in "${!packages[@]}"; do
   case "${packages[i]}" in
     libclang-rt-dev) packages[i]="libclang-rt-$(version clang)-dev" ;;

@@ -5,8 +5,9 @@
 #include "fb_consent.h"
 #include "fb_ledger_flash.h"
 
-static const fb_command *const lists[] = {fb_device_commands, fb_consent_commands, fb_model_commands, fb_slot_commands,
-                                          fb_learn_commands};
+static const fb_command *const lists[] = {fb_device_commands, fb_consent_commands, fb_model_commands,
+                                          fb_slot_commands,   fb_listen_commands,  fb_learn_commands,
+                                          fb_guard_commands,  fb_fleet_commands};
 
 const uint8_t *fb_app_image(const fb_app *app, unsigned slot, uint32_t *length) {
     if (slot != FB_SLOT_BUILT_IN) return fb_slot_image(&app->ledger, slot, length);
@@ -43,6 +44,7 @@ fb_status fb_app_use(fb_app *app, unsigned slot) {
     if (status != FB_OK) return status;
     app->model = model;
     app->slot = (uint8_t)slot;
+    app->guard.on = false;
     app->ready = true;
     fb_app_resume(app);
     return FB_OK;
@@ -118,6 +120,11 @@ static const fb_command *find_command(unsigned number) {
     return NULL;
 }
 
+/* A command that needs neither the net's input nor its arena: listening goes on. */
+static bool leaves_the_net_alone(unsigned command) {
+    return command < FB_COMMAND_LOAD || command == FB_COMMAND_LISTEN_OPEN || command == FB_COMMAND_LISTEN_PUSH;
+}
+
 void fb_app_answer(fb_app *app) {
     const fb_command *command = find_command(app->frame[2]);
     fb_reply status;
@@ -129,6 +136,7 @@ void fb_app_answer(fb_app *app) {
     } else if (app->size < command->least || app->size > command->most) {
         status = fb_refuse(app, FB_REPLY_LENGTH, app->size);
     } else {
+        if (!leaves_the_net_alone(command->number)) fb_app_listen_end(app);
         status = command->handler(app);
     }
     if (!app->waiting) fb_app_reply(app, status); /* else this request was answered, and the frame holds the next */

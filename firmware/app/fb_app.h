@@ -16,6 +16,20 @@
 
 #define FB_PROTOCOL_VERSION 2u
 
+typedef struct fb_stream fb_stream; /* of a net that listens; in fb_commands_listen.c */
+
+/* Watches what the net in use is shown, and recalibrates it: fb_commands_guard.c. */
+typedef struct fb_guard {
+    bool on;
+    bool fresh;         /* a step has ended: the next window says what is left */
+    uint32_t window;    /* samples */
+    uint32_t threshold; /* of the drift; 16 fractional bits, as in the next two */
+    uint32_t drift;     /* of the last window */
+    uint32_t settled;   /* what was left of it after the last recalibration */
+    uint32_t windows;   /* done so far */
+    uint32_t passes;    /* that recalibrated */
+} fb_guard;
+
 typedef struct fb_app {
     /* one byte more than the longest frame, to notice over-long ones */
     uint8_t frame[FB_LINE_MAX + 1];
@@ -35,6 +49,8 @@ typedef struct fb_app {
     fb_ledger ledger;
     fb_upload upload;
     fb_app_learning learning;
+    fb_stream *stream; /* in the front of what was the arena; NULL while nobody listens */
+    fb_guard guard;
     bool unlocked;      /* the key was presented: fb_consent.h */
     uint8_t checkpoint; /* fb_status of what is saved of learning, if the model in use cannot go on from it */
 } fb_app;
@@ -50,7 +66,10 @@ typedef struct fb_command {
 
 /* Lists of commands, one per file. A new list is added to `lists` in fb_app.c. */
 extern const fb_command fb_device_commands[], fb_consent_commands[], fb_model_commands[], fb_slot_commands[],
-    fb_learn_commands[];
+    fb_listen_commands[], fb_learn_commands[], fb_guard_commands[], fb_fleet_commands[];
+
+/* A sample in the place of an inference, while the guard is on; the output is in app->output then. */
+fb_status fb_guard_sample(fb_app *app);
 
 /* Start: use the selected image, or the one linked in, and say so on the line. */
 void fb_app_start(fb_app *app);
@@ -73,6 +92,9 @@ fb_status fb_app_use(fb_app *app, unsigned slot);
 
 /* Go on learning from what was saved, if it belongs to the model in use. In fb_commands_learn.c. */
 void fb_app_resume(fb_app *app);
+
+/* Stop listening, if it does: the arena has its size again. In fb_commands_listen.c. */
+void fb_app_listen_end(fb_app *app);
 
 /* An image by the number of its slot, FB_SLOT_BUILT_IN too; NULL if there is none. */
 const uint8_t *fb_app_image(const fb_app *app, unsigned slot, uint32_t *length);

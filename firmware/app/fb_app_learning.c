@@ -102,7 +102,7 @@ static fb_status set_up(fb_app_learning *learning, const fb_model *model, const 
     if (status != FB_OK) return status;
     learning->owner = model->crc;
     learning->open = learning->between = true;
-    learning->changed = false;
+    learning->changed = learning->follows = false;
     learning->saved = learning->resumed = found != NULL;
     return FB_OK;
 }
@@ -131,6 +131,41 @@ fb_status fb_app_learning_resume(fb_app_learning *learning, const fb_model *mode
     learning->open = false;
     if (status == FB_OK) status = fb_train_config_unpack(&config, found.config);
     return status == FB_OK ? set_up(learning, model, &config, &found, memory, room) : status;
+}
+
+/* Learn anew from the image as it is: the state is not this device's, or not sound. */
+static fb_status begin_anew(fb_app_learning *learning) {
+    fb_train *train = &learning->train;
+    fb_train_config config = train->config;
+    fb_status status;
+    memset(train->state, 0, 4);
+    learning->follows = learning->saved = learning->open = false;
+    status = fb_train_open(train, train->image, train->model.size, train->state, train->state_size, train->arena,
+                           train->arena_size, &config);
+    if (status != FB_OK) return status;
+    learning->open = learning->between = learning->changed = true;
+    return FB_OK;
+}
+
+fb_status fb_app_learning_leave(fb_app_learning *learning) { return learning->follows ? begin_anew(learning) : FB_OK; }
+
+fb_status fb_app_learning_follow(fb_app_learning *learning, const uint8_t *plan, uint32_t size, uint32_t first) {
+    fb_status status = fb_exchange_follow(&learning->train, plan, size, first), begun;
+    learning->follows = status == FB_OK;
+    learning->between = false;
+    if (status == FB_OK) return FB_OK;
+    begun = begin_anew(learning);
+    return begun == FB_OK ? status : begun;
+}
+
+fb_status fb_app_learning_flip(fb_app_learning *learning, const uint32_t *places, uint32_t count) {
+    fb_status status = fb_app_learning_leave(learning);
+    if (status == FB_OK && count) status = fb_exchange_flip(&learning->train, places, count);
+    if (status == FB_OK && count) {
+        learning->changed = true;
+        learning->saved = false;
+    }
+    return status;
 }
 
 fb_status fb_app_learning_begin(fb_app_learning *learning, uint32_t samples, uint32_t rate_bits, uint32_t rate_bias) {

@@ -24,6 +24,7 @@
 #ifndef FB_APP_LEARNING_H
 #define FB_APP_LEARNING_H
 
+#include "fb_exchange.h"
 #include "fb_ledger.h"
 #include "fb_train.h"
 
@@ -40,6 +41,7 @@ typedef struct fb_app_learning {
     bool changed; /* passes were done that are not saved */
     bool saved;   /* the store holds what is in RAM */
     bool resumed; /* it went on from the store */
+    bool follows; /* its state is another device's, which leads: nothing to go on from */
 } fb_app_learning;
 
 /* Bytes of RAM that learning needs and gets. */
@@ -80,6 +82,14 @@ fb_status fb_app_learning_resume(fb_app_learning *learning, const fb_model *mode
 fb_status fb_app_learning_begin(fb_app_learning *learning, uint32_t samples, uint32_t rate_bits, uint32_t rate_bias);
 fb_status fb_app_learning_sample(fb_app_learning *learning, const int8_t *input, unsigned label);
 fb_status fb_app_learning_end_pass(fb_app_learning *learning);
+
+/* Take part in another device's pass, or flip bits: fb_exchange.h. Both leave a state that is the device's own: after a
+ * pass of another's, and after a plan that is refused, it learns anew from the image as it is. */
+fb_status fb_app_learning_follow(fb_app_learning *learning, const uint8_t *plan, uint32_t size, uint32_t first);
+fb_status fb_app_learning_flip(fb_app_learning *learning, const uint32_t *places, uint32_t count);
+
+/* End following, if it does. */
+fb_status fb_app_learning_leave(fb_app_learning *learning);
 
 /* Save image and state as one record. FB_ERR_ORDER in the middle of a pass, FB_ERR_EMPTY if there is no store,
  * FB_ERR_FULL and FB_ERR_FLASH as in fb_store.h: then what was saved before is still there, and learning goes on. */

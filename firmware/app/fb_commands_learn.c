@@ -39,7 +39,7 @@ static fb_reply need_learning(fb_app *app) {
 
 static fb_reply need_step(fb_app *app) {
     fb_reply status = need_learning(app);
-    if (status != FB_REPLY_OK || fb_app_learning_busy(&app->learning)) return status;
+    if (status != FB_REPLY_OK || (fb_app_learning_busy(&app->learning) && !app->guard.on)) return status;
     return fb_refuse(app, FB_REPLY_STATE, FB_MISSING_STEP);
 }
 
@@ -73,6 +73,7 @@ static fb_reply open_learning(fb_app *app) {
     }
     status = original(app, &model);
     if (status != FB_OK) return fb_refuse(app, FB_REPLY_MODEL, (uint32_t)status);
+    app->guard.on = false;
     start = memory(app, &room);
     beside = (uint32_t)(start - board_arena);
     memset(&needs, 0, sizeof needs);
@@ -109,8 +110,11 @@ static fb_reply begin(fb_app *app) {
     fb_status status;
     uint32_t steps;
     if (reply != FB_REPLY_OK) return reply;
+    status = fb_app_learning_leave(&app->learning);
+    if (status != FB_OK) return refuse_core(app, status);
     steps = fb_train_steps(&app->learning.train);
     if (fb_get32(p) != steps) return fb_refuse(app, FB_REPLY_ORDER, steps);
+    app->guard.on = false; /* samples come from the host now */
     status = fb_app_learning_begin(&app->learning, fb_get32(p + 4), fb_get32(p + 8), fb_get32(p + 12));
     app->size = 0;
     return status == FB_OK ? FB_REPLY_OK : refuse_core(app, status);
@@ -151,6 +155,7 @@ static fb_reply end_pass(fb_app *app) {
         fb_status status;
         reply = need_step(app);
         if (reply != FB_REPLY_OK) return reply;
+        if (learning->follows) return fb_refuse(app, FB_REPLY_STATE, FB_MISSING_STEP); /* the leader ends it */
         if (step != steps) return fb_refuse(app, FB_REPLY_ORDER, steps);
         if (pass != train->passes) return fb_refuse(app, FB_REPLY_ORDER, train->passes);
         if (train->seen != train->samples) return fb_refuse(app, FB_REPLY_ORDER, train->seen);
@@ -166,18 +171,38 @@ static fb_reply end_pass(fb_app *app) {
     return FB_REPLY_OK;
 }
 
-/* what u32 (0 image, 1 state) | offset u32 | length u32 → bytes */
-static fb_reply read_learned(fb_app *app) {
-    const uint8_t *p = fb_payload(app);
-    uint32_t what = fb_get32(p), offset = fb_get32(p + 4), size = fb_get32(p + 8), length;
+/* What LEARN_READ reads. Bits and what follows: for a fleet. */
+enum { READ_IMAGE, READ_STATE, READ_BITS, READ_SUMS };
+
+/* The bytes; NULL where there are none now. */
+static const uint8_t *learned(const fb_app *app, uint32_t what, uint32_t *length) {
     const fb_train *train = &app->learning.train;
+    uint32_t words = 0, counts;
+    const void *bytes = NULL;
+    switch (what) {
+    case READ_IMAGE: *length = train->model.size; return train->image;
+    case READ_STATE: *length = train->state_size; return train->state;
+    case READ_BITS: bytes = fb_exchange_bits(train, &words); break;
+    default:
+        if (app->learning.follows && train->samples) bytes = fb_exchange_sums(train, &words, &counts);
+        break;
+    }
+    *length = what == READ_BITS ? words * 2 : words * 4;
+    return bytes;
+}
+
+/* what u32 | offset u32 | length u32 → bytes */
+static fb_reply read_learned(fb_app *app) {
+    const uint8_t *p = fb_payload(app), *bytes;
+    uint32_t what = fb_get32(p), offset = fb_get32(p + 4), size = fb_get32(p + 8), length;
     fb_reply reply = need_learning(app);
     if (reply != FB_REPLY_OK) return reply;
-    if (what > 1) return fb_refuse(app, FB_REPLY_RANGE, 1);
-    length = what ? train->state_size : train->model.size;
+    if (what > READ_SUMS) return fb_refuse(app, FB_REPLY_RANGE, READ_SUMS);
+    bytes = learned(app, what, &length);
+    if (!bytes) return fb_refuse(app, FB_REPLY_STATE, FB_MISSING_STEP);
     if (size > FB_PIECE_MAX) return fb_refuse(app, FB_REPLY_RANGE, FB_PIECE_MAX);
     if (offset > length || size > length - offset) return fb_refuse(app, FB_REPLY_RANGE, length);
-    memcpy(fb_payload(app), (what ? train->state : train->image) + offset, size);
+    memcpy(fb_payload(app), bytes + offset, size);
     app->size = size;
     return FB_REPLY_OK;
 }
@@ -208,6 +233,7 @@ static fb_reply save(fb_app *app) {
 static fb_reply forget(fb_app *app) {
     fb_status status = fb_app_learning_forget(&app->learning);
     if (status != FB_OK) return refuse_core(app, status);
+    app->guard.on = false;
     app->size = 0;
     if (app->ready) status = fb_app_use(app, app->slot);
     return status == FB_OK ? FB_REPLY_OK : fb_refuse(app, FB_REPLY_MODEL, (uint32_t)status);

@@ -64,12 +64,22 @@ static void after_each(void *context, unsigned op, unsigned tensor, const int8_t
     lap(context);
 }
 
+/* The same while the guard is on: it looks at the sample, too. */
+static fb_reply run_guarded(run *r, fb_app *app) {
+    fb_status status;
+    r->ticks = 0;
+    r->mark = board_ticks();
+    status = fb_guard_sample(app);
+    lap(r);
+    return status == FB_OK ? FB_REPLY_OK : fb_refuse(app, FB_REPLY_LEARN, (uint32_t)status);
+}
+
 /* Reply: class u32 | ticks u64 | values of the output u32 | as many of them as fit. */
 static fb_reply infer(fb_app *app) {
     run r;
     fb_reply status = need_input(app);
     uint32_t size;
-    if (status == FB_REPLY_OK) status = run_net(&r, app, after_each);
+    if (status == FB_REPLY_OK) status = app->guard.on ? run_guarded(&r, app) : run_net(&r, app, after_each);
     if (status != FB_REPLY_OK) return status;
     app->size = 0;
     fb_put32(app, fb_argmax(app->output, app->output_size));

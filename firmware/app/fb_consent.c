@@ -9,7 +9,9 @@ static bool always_permitted(unsigned command) {
     case FB_COMMAND_LOAD:
     case FB_COMMAND_INFER:
     case FB_COMMAND_READ_OUTPUT:
-    case FB_COMMAND_LOOK: return true;
+    case FB_COMMAND_LOOK:
+    case FB_COMMAND_LISTEN_OPEN:
+    case FB_COMMAND_LISTEN_PUSH: return true;
     default: return false;
     }
 }

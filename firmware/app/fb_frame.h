@@ -40,13 +40,20 @@ typedef enum fb_command_number {
     FB_COMMAND_FINISH = 0x23,
     FB_COMMAND_SELECT = 0x24,
     FB_COMMAND_READ_IMAGE = 0x25,
+    FB_COMMAND_LISTEN_OPEN = 0x30,
+    FB_COMMAND_LISTEN_PUSH = 0x31,
     FB_COMMAND_LEARN_OPEN = 0x40,
     FB_COMMAND_LEARN_BEGIN = 0x41,
     FB_COMMAND_LEARN_SAMPLE = 0x42,
     FB_COMMAND_LEARN_END = 0x43,
     FB_COMMAND_LEARN_READ = 0x44,
     FB_COMMAND_LEARN_SAVE = 0x45,
-    FB_COMMAND_LEARN_FORGET = 0x46
+    FB_COMMAND_LEARN_FORGET = 0x46,
+    FB_COMMAND_LEARN_GUARD = 0x47,
+    FB_COMMAND_LEARN_DRIFT = 0x48,
+    FB_COMMAND_LEARN_FLIP = 0x49,
+    FB_COMMAND_LEARN_FOLLOW = 0x4A,
+    FB_COMMAND_LEARN_PLAN = 0x4B
 } fb_command_number;
 
 enum {
@@ -87,7 +94,8 @@ typedef enum fb_missing {
     FB_MISSING_LEARNING,  /* nothing learns: open learning first */
     FB_MISSING_STEP,      /* no step has begun */
     FB_MISSING_END,       /* a step or pass of learning is under way: end it first */
-    FB_MISSING_SAVE       /* passes of learning are not saved: save them, or reset to drop them */
+    FB_MISSING_SAVE,      /* passes of learning are not saved: save them, or reset to drop them */
+    FB_MISSING_LISTENING  /* nobody listens: open listening first */
 } fb_missing;
 
 /* Decode `size` bytes of COBS where they lie. The number of bytes decoded; -1 if they are no COBS. */

@@ -100,8 +100,8 @@ def progress(name: str, done: int, total: int, begin: float) -> None:
 
 
 def table(runs: list[BoardRun]) -> str:
-    head = ("board", ">images", ">differing scores", ">accuracy", ">seconds", ">application", ">of it core", ">model",
-            ">RAM free", ">needed")  # fmt: skip
+    head = ("board", ">images", ">differing scores", ">accuracy", ">seconds", ">application", ">of which core",
+            ">model", ">RAM free", ">needed")  # fmt: skip
     rows = [
         (r.board, r.images, r.differing, None if r.right is None else f"{100 * r.right / r.images:.2f} %",
          f"{r.seconds:.0f}", r.code, r.core, r.model, r.room, r.needs)
@@ -117,7 +117,7 @@ def emulated_boards() -> list[str]:
 def count(text: str) -> int:
     """A whole number, not negative."""
     if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 0 on")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 0 or more")
     return int(text)
 
 

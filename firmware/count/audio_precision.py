@@ -91,7 +91,7 @@ def report(clips: Array) -> str:
 def parser() -> argparse.ArgumentParser:
     found = CommandParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     found.add_argument("files", nargs="+", type=Path, metavar="FILE", help="recordings (.wav), cut into seconds")
-    found.add_argument("--clips", type=int, default=300, metavar="N", help="at most so many seconds (300)")
+    found.add_argument("--clips", type=int, default=300, metavar="N", help="seconds to use at most (300)")
     return found
 
 

@@ -3,6 +3,7 @@
   python firmware/count/bench.py                        MLPerf Tiny's ResNet-8 of models/
   python firmware/count/bench.py net.fbit --cores M0 M4
   python firmware/count/bench.py net.fbit --boards microbit hifive1    on boards, in the RAM they have
+  python firmware/count/bench.py net.fbit --ram 56000   with the kernels that fit
   python firmware/count/bench.py net.fbit --json counts.json
   python firmware/count/bench.py net.fbit --store       into inference.json, for flipbit info --board
 
@@ -25,7 +26,7 @@ import numpy as np
 from board_toml import ProfileError
 from counting import CORES, Core, Count, CountError, read_profile
 
-from flipbit.runtime.board.plan import layer_key
+from flipbit.runtime.board.estimate import layer_key
 from flipbit.runtime.core.model import Model
 from flipbit.runtime.exits import CommandParser, guarded
 from flipbit.runtime.files import check_place, write_text
@@ -78,7 +79,8 @@ def macs(image: Image, op_index: int) -> int:
     """Multiply-accumulates of a layer with weights; 0 for others."""
     op = image.operations[op_index]
     source, target = image.tensors[op.inputs[0]], image.tensors[op.output]
-    return target.size * op.taps * source.channels if op.traits.weights else 0
+    seen = op.taps * (1 if op.traits.per_channel else source.channels)
+    return target.size * seen if op.traits.weights else 0
 
 
 def short_name(core: Core) -> str:
@@ -167,6 +169,13 @@ def chosen(given: argparse.Namespace) -> list[Core]:
     return [core for core in CORES if not given.cores or core.name in given.cores]
 
 
+def ram(text: str) -> int:
+    """Bytes that every emulated machine has."""
+    if not text.isdecimal() or not 1024 <= int(text) <= 1 << 20:
+        raise argparse.ArgumentTypeError(f"{text}: expected 1024 to {1 << 20} bytes")
+    return int(text)
+
+
 def parser() -> argparse.ArgumentParser:
     found = CommandParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     found.add_argument("model", nargs="?", type=Path, help="an image (.fbit); ResNet-8 without")
@@ -177,6 +186,7 @@ def parser() -> argparse.ArgumentParser:
     )
     found.add_argument("--json", type=Path, metavar="FILE", help="also write the results there ('-': only, to stdout)")
     found.add_argument("--store", action="store_true", help=f"add them to {INFERENCE.relative_to(ROOT)}")
+    found.add_argument("--ram", type=ram, metavar="BYTES", help="for input, output and arena (all the board has)")
     found.add_argument("--build", type=Path, metavar="DIR", help="keep what is built there")
     return found
 
@@ -189,7 +199,7 @@ def run(given: argparse.Namespace, folder: Path) -> list[CoreResult]:
     results = []
     for core in chosen(given):
         sys.stderr.write(f"{core.name}: building and running on {core.board} …\n")
-        count = counting.count(core, model, folder, plugin)
+        count = counting.count(core, model, folder, plugin, given.ram)
         compare(core, count, expected)
         results.append(result_of(core, count, image))
     return results

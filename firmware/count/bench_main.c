@@ -17,6 +17,11 @@
 #include "flipbit.h"
 #include "report.h"
 
+/* For input, output and arena. */
+#ifndef BENCH_RAM
+#define BENCH_RAM BOARD_ARENA_SIZE
+#endif
+
 /* Marker functions: empty, but called. */
 __attribute__((noinline)) void count_layer_begin(void) { __asm__ volatile(""); }
 __attribute__((noinline)) void count_layer_end(void) { __asm__ volatile(""); }
@@ -65,11 +70,11 @@ int main(void) {
     if (status != FB_OK) report_failure(status);
     in_size = (fb_model_tensor(&model, model.input).size + 7) & ~7u;
     out_size = (fb_model_tensor(&model, model.output).size + 7) & ~7u;
-    if (in_size + out_size > BOARD_ARENA_SIZE) report_failure(FB_ERR_ARENA);
+    if (BENCH_RAM > BOARD_ARENA_SIZE || in_size + out_size > BENCH_RAM) report_failure(FB_ERR_ARENA);
     output = input + in_size;
     arena = board_arena + in_size + out_size;
     context.model = &model;
-    context.arena_size = BOARD_ARENA_SIZE - in_size - out_size;
+    context.arena_size = BENCH_RAM - in_size - out_size;
     hooks.context = &context;
     semihosting_write("model");
     report_number(model.size);

@@ -98,9 +98,9 @@ class Count:
     sizes: report_sizes.Sizes
 
 
-def bench_input(size: int) -> np.ndarray:
-    """The int8 values that the programs make for themselves (next_value in report.c)."""
-    state, values = 1, []
+def bench_input(size: int, state: int = 1) -> np.ndarray:
+    """The int8 values that the programs make for themselves (next_value in report.c), from this number on."""
+    values = []
     for _ in range(size):
         state = (state * 1664525 + 1013904223) & 0xFFFFFFFF
         values.append(state >> 24)
@@ -230,17 +230,12 @@ def parse_regions(text: str) -> list[Region]:
     return regions
 
 
-def count(core: Core, model: Path, folder: Path, plugin: Path) -> Count:
-    """Build, run and count one core."""
-    elf = build(core.board, folder, model, flags=core.flags, name=f"{core.board}-{core.name}")
+def count(core: Core, model: Path, folder: Path, plugin: Path, ram: int | None = None) -> Count:
+    """Build, run and count one core, with ``ram`` bytes for input, output and arena, or all it has."""
+    defines = "" if ram is None else f"-DBENCH_RAM={ram}u"
+    elf = build(core.board, folder, model, flags=core.flags, name=f"{core.board}-{core.name}", defines=defines)
     profile = read_profile.read(core.board)
-    at = report_sizes.symbols(profile, elf)
-    regions = [
-        f"region={name}:{at[f'count_{name}_begin']:#x}:{at[f'count_{name}_end']:#x}" for name in ("layer", "run")
-    ]
-    out = elf.with_suffix(".counts")
-    report = emulate(core.board, elf, "-plugin", ",".join([str(plugin), f"out={out.resolve()}", *regions]))
-    found = parse_regions(out.read_text(encoding="ascii"))
+    report, found = count_regions(core.board, elf, plugin, ("layer", "run"))
     layers = [region for region in found if region.name == "layer"]
     whole = [region for region in found if region.name == "run"]
     run = parse_run(report)

@@ -1,9 +1,16 @@
 """A model of cycles: what counted instructions would take on Cortex-M0, M0+, M3 and M4.
 
-Costs are those of Arm's Technical Reference Manuals (M0 DDI 0432C table 3-1, M0+ DDI 0484C table 3-1, M3 DDI 0337H
+Costs are those of Arm's Technical Reference Manuals (M0 DDI 0432C table 3-1, M0+ DDI 0484C table 3-1, M3 DDI 0337I
 table 3-1, M4 DDI 0439B table 3-1), for memory without wait states. Where a manual gives a range, the choice is stated
-below. It is a model, not a measurement: flash wait states, caches and bus conflicts are not in it. For M7, M33 and M55
-Arm publishes no such table, and none is guessed here.
+below. On M3 and M4 also their section "Load/store timings":
+
+- a single load or store right behind a single load takes a cycle less, unless that one loads its address;
+- a single store takes one cycle, but two with a register as offset unless it follows a load;
+- LDM, STM, LDRD and STRD take 1 + registers, and overlap with nothing;
+- a load or store takes a cycle more if the instruction before it computes its address.
+
+It is a model, not a measurement: flash wait states, caches and bus conflicts are not in it. For M7, M33 and M55 Arm
+publishes no such table, and none is guessed here.
 
 Needs capstone (pip install capstone).
 """
@@ -27,7 +34,7 @@ class Costs:
     long_multiply: int = 1  # SMULL and the like: 3 to 5 on M3
     multiply_add: int = 1  # MLA, MLS: 2 on M3
     divide: int = 0  # 2 to 12 on M3 and M4
-    pipelined: bool = False  # loads and stores that follow each other overlap
+    pipelined: bool = False  # the rules for loads and stores of M3 and M4 hold
 
 
 COSTS = {
@@ -40,6 +47,7 @@ SEVERAL = re.compile(r"(ldm|stm|push|pop)")
 ACCESS = re.compile(r"(ldr|str)")
 BRANCH = re.compile(r"(cbn?z|b(eq|ne|cs|hs|cc|lo|mi|pl|vs|vc|hi|ls|ge|lt|gt|le|al)?)$")
 LONG_MULTIPLY = re.compile(r"[us](mull|mlal)")
+NO_RESULT = re.compile(r"(ldr|str|ldm|stm|push|pop|b|cb|tb|cmp|cmn|tst|teq|it|nop)")  # in no register, or loaded
 
 
 @dataclass(frozen=True)
@@ -58,27 +66,45 @@ class Decoded:
         listed = self.operands[self.operands.find("{") :]
         return listed.count(",") + 1
 
+    @property
+    def address(self) -> str:
+        """The registers that an access is addressed by."""
+        return self.target if SEVERAL.match(self.name) else self.operands[self.operands.find("[") :]
+
+    def addressed_by(self, before: Decoded) -> bool:
+        return bool(re.search(rf"\b{before.target}\b", self.address))
+
     def follows(self, before: Decoded | None) -> bool:
-        """Whether an access overlaps with the one before it: not if that loads this one's address."""
-        if before is None or not ACCESS.match(before.name) or before.name.startswith(("ldrd", "strd")):
+        """Whether an access overlaps with a load before it: not if that loads this one's address."""
+        if before is None or not before.name.startswith("ldr") or before.name.startswith("ldrd"):
             return False
-        address = self.operands[self.operands.find("[") :]
-        return not (before.name.startswith("ldr") and re.search(rf"\b{before.target}\b", address))
+        return not self.addressed_by(before)
+
+    def waits(self, before: Decoded | None) -> bool:
+        """Whether an access waits for its address from the data processing before it."""
+        if before is None or (NO_RESULT.match(before.name) and not before.name.startswith("bic")):
+            return False
+        return not self.name.startswith(("push", "pop")) and self.addressed_by(before)
+
+
+def _access(costs: Costs, this: Decoded, before: Decoded | None) -> int:
+    if SEVERAL.match(this.name):
+        return 1 + this.registers + (costs.pop_pc if "pc" in this.operands else 0)
+    if this.name.startswith(("ldrd", "strd")):
+        return 3
+    if this.target == "pc":
+        return 1 + costs.taken
+    if costs.pipelined and this.follows(before):
+        return 1
+    by_register = re.search(r"\[\w+, [a-z]", this.operands)
+    return 1 if costs.pipelined and this.name.startswith("str") and not by_register else 2
 
 
 def cycles_of(costs: Costs, this: Decoded, before: Decoded | None, count: int, taken: int) -> int:
     """Cycles of ``count`` executions, of which ``taken`` branched."""
     name = this.name
-    if SEVERAL.match(name):
-        return count * (1 + this.registers + (costs.pop_pc if "pc" in this.operands else 0))
-    if name.startswith(("ldrd", "strd")):
-        return count * 3
-    if ACCESS.match(name):
-        if this.target == "pc":
-            return count * (1 + costs.taken)
-        if costs.pipelined and (name.startswith("str") or this.follows(before)):
-            return count  # a store goes to the write buffer
-        return count * 2
+    if SEVERAL.match(name) or ACCESS.match(name):
+        return count * (_access(costs, this, before) + (costs.pipelined and this.waits(before)))
     if BRANCH.match(name):
         return count + taken * (costs.taken - 1)
     if name == "bl":

@@ -16,7 +16,7 @@ import json
 import subprocess
 import sys
 import tempfile
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from board_toml import ProfileError
 from counting import CORES, Core, CountError, Region
 
 from flipbit.runtime.core.learner import Learner, LearnerConfig
+from flipbit.runtime.core.learner_config import SUM_BITS
 from flipbit.runtime.exits import CommandParser, guarded
 from flipbit.runtime.image.reader import read_image
 from flipbit.runtime.simulate.workload import Workload
@@ -35,11 +36,19 @@ from flipbit.runtime.tune.methods import METHODS, buffer_start
 ROOT = counting.FIRMWARE.parent
 STORE = ROOT / "runtime" / "board" / "measured" / "counts.json"
 PHASES = ("scale", "measure", "update")  # the sweeps of a first step
+RECALIBRATE = "recalibrate"  # the one sweep of a step that does
 LABEL, RATE = 1, 0.05  # of learn_main.c
+NARROW_SAMPLES = 8
 CONFIGS = {
-    name: LearnerConfig(1, m.buffer_bits, buffer_start(m.buffer_bits) if m.buffer_bits else 0, m.bits, m.bias)
+    name: LearnerConfig(
+        1, m.buffer_bits, buffer_start(m.buffer_bits) if m.buffer_bits else 0, m.bits, m.bias, gain=m.gain,
+        recalibrate=int(m.recalibrate),
+    )
     for name, m in sorted(METHODS.items(), key=lambda item: item[0] != "sr")  # SR first
-}
+    if not (m.recalibrate and m.bias)  # first one, then the other
+}  # fmt: skip
+CONFIGS |= {f"sr/{bits}": replace(CONFIGS["sr"], sum_bits=bits) for bits in SUM_BITS[1:]}
+FIELDS = ("bits", "bias", "gain", "buffer_bits", "start", "recalibrate", "sums")  # that tell methods apart
 ALSO = {"M0": ("M0", "M0+")}  # whose cycles the same code is modelled for
 
 
@@ -85,7 +94,9 @@ class CoreCount:
     runs: list[ArenaCount] = field(default_factory=list)
 
 
-def parse(text: str, regions: list[Region], core: str) -> tuple[dict[str, list[int]], list[ArenaCount]]:
+def parse(
+    text: str, regions: list[Region], core: str, method: str = "sr"
+) -> tuple[dict[str, list[int]], list[ArenaCount]]:
     """The report of learn_main.c with what was counted."""
     words: dict[str, list[int]] = {}
     runs: list[ArenaCount] = []
@@ -115,7 +126,8 @@ def parse(text: str, regions: list[Region], core: str) -> tuple[dict[str, list[i
                 raise CountError(f"{core}: counted {sample.name} and {end.name}, expected a sample and a pass")
             high, low, first, last = plan
             took = sample.total, end.total, costs(sample), costs(end)
-            runs[-1].passes.append(PassCount(PHASES[phase], high, low, first, last, *took))
+            name = RECALIBRATE if method == RECALIBRATE else PHASES[phase]
+            runs[-1].passes.append(PassCount(name, high, low, first, last, *took))
         elif name == "step":
             runs[-1].flips = int(rest[0])
             words["image"] = [int(rest[1])]
@@ -131,13 +143,14 @@ def count(
 ) -> CoreCount:
     """Build, run and count one core with one method."""
     config = CONFIGS[method]
-    fields = (f"{key}={int(getattr(config, key))}" for key in ("bits", "bias", "buffer_bits", "start"))
+    fields = (f"{key}={int(getattr(config, key))}" for key in FIELDS)
     what = ",".join(f".{field}" for field in fields)
     arenas_text = ",".join(map(str, arenas or [0]))
     defines = f"-DLEARN_ARENAS={arenas_text} -DLEARN_WHAT={what}"
+    defines += f" -DLEARN_SAMPLES={samples_of(config)}"
     elf = counting.build(core.board, folder, model, "learn", core.flags, f"learn-{core.board}-{core.name}", defines)
     report, regions = counting.count_regions(core.board, elf, plugin, ("sample", "pass"))
-    words, runs = parse(report, regions, core.name)
+    words, runs = parse(report, regions, core.name, method)
     expected = host_crc(model.read_bytes(), config)
     if words["image"] != [expected]:
         raise CountError(
@@ -150,11 +163,16 @@ def count(
     )
 
 
+def samples_of(config: LearnerConfig) -> int:
+    """Of the step, of which the last is counted: narrow sums are divided most often in the first ones."""
+    return NARROW_SAMPLES if config.sums else 1
+
+
 def host_crc(image: bytes, config: LearnerConfig) -> int:
     """CRC of the image after the same step on this machine."""
     learner = Learner(image, config)
-    x = counting.bench_input(learner.input_size)
-    learner.step(x[None], np.array([LABEL]), RATE, RATE)
+    x = [counting.bench_input(learner.input_size, number) for number in range(samples_of(config), 0, -1)]
+    learner.step(np.stack(x), np.full(len(x), LABEL), RATE, RATE)
     return int.from_bytes(learner.image[12:16], "little")
 
 
@@ -164,6 +182,8 @@ def table(found: list[CoreCount]) -> str:
     for f in found:
         for run in f.runs:
             passes, update = run.of("measure"), sum(p.end for p in run.of("update"))
+            if f.method == RECALIBRATE:  # each sample takes so much in each pass
+                passes = [max(run.passes, key=lambda one: one.sample)]
             total = sum(p.sample for p in passes)
             spent = {k: sum(p.cycles[k] for p in passes) for k in passes[0].cycles}
             rows.append((

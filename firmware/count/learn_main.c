@@ -1,4 +1,4 @@
-/* Trains the linked model by one step on one sample and reports over semihosting, for firmware/count/learn.py:
+/* Trains the linked model by one step on LEARN_SAMPLES samples and reports over semihosting, for firmware/count/learn.py:
  *
  *     model SIZE CRC                    of the image
  *     ram STATE LEAST FAST INPUT        bytes: fb_train_state_size, fb_train_arena_size, of a sample
@@ -31,6 +31,10 @@
 #ifndef LEARN_WHAT
 #define LEARN_WHAT .bits = true
 #endif
+/* Samples of a step; the last one is counted. Narrow sums are divided most often in the first samples. */
+#ifndef LEARN_SAMPLES
+#define LEARN_SAMPLES 1
+#endif
 #define LABEL 1
 #define RATE FB_RATE(0.05)
 
@@ -54,10 +58,15 @@ static void check(fb_status status) {
 typedef struct places {
     uint8_t *image, *state, *arena;
     int8_t *input;
-    uint32_t state_size, room;
+    uint32_t state_size, input_size, room;
 } places;
 
 static const fb_train_config config = {.seed = 1, .last_op = 0xFFFF, LEARN_WHAT};
+
+/* The sample that starts from this number. */
+static void fill(const places *at, uint32_t number) {
+    for (uint32_t i = 0; i < at->input_size; i++) at->input[i] = next_value(&number);
+}
 
 /* One step, or with `measure` only what comes before its update. */
 static void run(const places *at, uint32_t arena, bool measure) {
@@ -69,15 +78,20 @@ static void run(const places *at, uint32_t arena, bool measure) {
     memcpy(at->image, board_model, BOARD_MODEL_SIZE);
     memset(at->state, 0, at->state_size);
     check(fb_train_open(&train, at->image, BOARD_MODEL_SIZE, at->state, at->state_size, at->arena, arena, &config));
-    check(fb_train_begin(&train, 1, RATE, RATE));
+    check(fb_train_begin(&train, LEARN_SAMPLES, RATE, RATE));
     do {
         uint32_t pass[4] = {train.pass.high_op, train.pass.low_op, train.pass.first_filter, train.pass.end_filter};
         uint32_t found[2];
         static uint32_t top;
         if (train.passes == 1) top = pass[0];
         if (train.passes >= 1 && pass[0] == top && pass[2] == 0) sweeps++;
-        if (measure && sweeps == 2) return;
+        if (measure && sweeps == 2 && !config.recalibrate) return;
         line("pass", pass, 4);
+        for (uint32_t i = LEARN_SAMPLES; i > 1; i--) {
+            fill(at, i);
+            check(fb_train_sample(&train, at->input, LABEL, &result));
+        }
+        fill(at, 1);
         count_sample_begin();
         status = fb_train_sample(&train, at->input, LABEL, &result);
         count_sample_end();
@@ -100,7 +114,7 @@ int main(void) {
     static const uint32_t arenas[] = {LEARN_ARENAS};
     fb_model model;
     places at;
-    uint32_t fast, least, input, state = 1, used, i;
+    uint32_t fast, least, input, used, i;
 
     board_init();
     check(fb_model_open(&model, board_model, BOARD_MODEL_SIZE));
@@ -120,7 +134,7 @@ int main(void) {
     used = (uint32_t)(at.arena - board_arena);
     if (used + least > BOARD_ARENA_SIZE) check(FB_ERR_ARENA);
     at.room = BOARD_ARENA_SIZE - used;
-    for (i = 0; i < input; i++) at.input[i] = next_value(&state);
+    at.input_size = input;
     paint_stack();
     run(&at, fast < at.room ? fast : at.room, false);
     used = stack_used((const uint8_t *)__builtin_frame_address(0));

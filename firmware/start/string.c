@@ -7,7 +7,8 @@ typedef uint32_t __attribute__((may_alias)) word;
 
 static int aligned(const void *a, const void *b) { return (((uintptr_t)a | (uintptr_t)b) & 3) == 0; }
 
-void *memcpy(void *restrict to, const void *restrict from, size_t size) {
+/* From the first byte on: `to` may overlap `from` if it lies before it. */
+static inline void *forwards(void *to, const void *from, size_t size) {
     uint8_t *d = to;
     const uint8_t *s = from;
     if (aligned(d, s)) {
@@ -21,14 +22,23 @@ void *memcpy(void *restrict to, const void *restrict from, size_t size) {
     return to;
 }
 
+void *memcpy(void *restrict to, const void *restrict from, size_t size) { return forwards(to, from, size); }
+
 void *memmove(void *to, const void *from, size_t size) {
-    uint8_t *d = to;
-    const uint8_t *s = from;
-    if ((uintptr_t)d <= (uintptr_t)s || (uintptr_t)d >= (uintptr_t)s + size) {
-        while (size--) *d++ = *s++;
-    } else {
-        while (size--) d[size] = s[size];
+    uint8_t *d = (uint8_t *)to + size;
+    const uint8_t *s = (const uint8_t *)from + size;
+    if ((uintptr_t)to - (uintptr_t)from >= size) return forwards(to, from, size);
+#ifndef FB_SMALL_CODE
+    if (aligned(d, s)) {
+        for (; size >= 16; size -= 16) {
+            d -= 16, s -= 16;
+            word a = ((const word *)s)[0], b = ((const word *)s)[1], c = ((const word *)s)[2], e = ((const word *)s)[3];
+            ((word *)d)[3] = e, ((word *)d)[2] = c, ((word *)d)[1] = b, ((word *)d)[0] = a;
+        }
+        for (; size >= 4; size -= 4) d -= 4, s -= 4, *(word *)d = *(const word *)s;
     }
+#endif
+    while (size--) *--d = *--s;
     return to;
 }
 
