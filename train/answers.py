@@ -10,10 +10,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from flipbit.runtime.files import replacing
+from flipbit.train.bits.precision import convolutions_in
 from flipbit.train.data import batches as data_sets
 from flipbit.train.keras_larq import tf
 from flipbit.train.teacher import Teacher
@@ -26,15 +28,22 @@ class Answers:
     teacher: Teacher
     data: data_sets.DataSet
     seed: int
+    precision: str = "float32"
 
     def __post_init__(self) -> None:
         image = tf.TensorSpec((None, *self.data.shape), tf.uint8)
-        self._ask = tf.function(self.teacher.logits, input_signature=[image])
+        self._ask = tf.function(self._answer, input_signature=[image])
         assert self.teacher.path is not None
         self.folder = self.teacher.path.with_name("answers")
         digest = hashlib.sha256(self.teacher.path.read_bytes())
         digest.update(np.asarray(self.teacher.mean, np.float32).tobytes())
+        if self.precision != "float32":
+            digest.update(self.precision.encode())
         self._digest = digest
+
+    def _answer(self, images: Any) -> Any:
+        with convolutions_in(self.precision, self.teacher.model):
+            return self.teacher.logits(images)
 
     def batches(self, batch: int, epoch: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """Images, labels and answers of an epoch."""

@@ -29,6 +29,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "float Keras": {},
     "adam": {"method": "adam"},
     "bc": {"method": "bc"},
+    "bc bfloat16": {"method": "bc", "precision": "bfloat16"},
     "bc stochastic": {"method": "bc", "forward": "stochastic"},
     "sr": {"method": "sr"},
     "r": {"method": "r"},
@@ -52,8 +53,8 @@ def images(batch: int) -> Any:
 def step_of(variant: str, net: str, data: Any, batch: int) -> Any:
     """A function that trains on one batch."""
     from flipbit.train.keras_larq import keras, tf
-    from flipbit.train.loop import Trainer
     from flipbit.train.nets.networks import Layers, build
+    from flipbit.train.trainer import Trainer
 
     if variant != "float Keras":
         trainer = Trainer(Settings(net=net, batch=batch, epochs=1, **VARIANTS[variant]).resolve(), data)

@@ -28,6 +28,13 @@ class Checkpoint:
     history: list[dict[str, Any]]
 
     def save(self, path: Path) -> None:
+        # Through memory: a zip that runs into a full disk while open complains again when it is collected.
+        content = self.content()
+        with replacing(path) as temporary:
+            temporary.write_bytes(content)
+
+    def content(self) -> bytes:
+        """The file's bytes."""
         arrays: dict[str, np.ndarray] = {"epochs_done": np.array(self.epochs_done)}
         arrays["history"] = np.frombuffer(json.dumps(self.history).encode(), np.uint8)
         for kind, values in (("weight", self.weights), ("optimizer", self.optimizer)):
@@ -35,19 +42,24 @@ class Checkpoint:
         for i, signs in enumerate(self.first_signs):
             arrays[f"signs_{i:04}"] = np.packbits(signs)
             arrays[f"signs_shape_{i:04}"] = np.array(signs.shape)
-        # Through memory: a zip that runs into a full disk while open complains again when it is collected.
         content = io.BytesIO()
         np.savez(content, **arrays)
-        with replacing(path) as temporary:
-            temporary.write_bytes(content.getbuffer())
+        return content.getvalue()
 
     @staticmethod
     def load(path: Path) -> Checkpoint:
         try:
-            with np.load(path, allow_pickle=False) as saved:
+            return Checkpoint.of(path.read_bytes(), str(path))
+        except OSError as error:
+            raise InputError(f"{path}: not a readable checkpoint ({error})") from None
+
+    @staticmethod
+    def of(content: bytes, name: str) -> Checkpoint:
+        try:
+            with np.load(io.BytesIO(content), allow_pickle=False) as saved:
                 arrays = {name: saved[name] for name in saved.files}
         except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-            raise InputError(f"{path}: not a readable checkpoint ({error})") from None
+            raise InputError(f"{name}: not a readable checkpoint ({error})") from None
 
         def all_of(kind: str) -> list[np.ndarray]:
             return [

@@ -16,9 +16,15 @@ __all__ = ["DATA_NAMES", "METHODS", "NETWORK_NAMES", "OPTIMIZERS", "InputError",
 METHODS = ("adam", "bc", "sr", "r")
 OPTIMIZERS = ("adam", "sgd")
 NETWORK_NAMES = (
-    "vgg9", "vgg-bc", "resnet56", "wrn-56-2", "resnet18", "resnet20", "resnet8", "flip-s", "flip-m", "vgg-small",
+    "vgg9", "vgg-bc", "resnet56", "wrn-56-2", "resnet18", "resnet20", "resnet8", "flip-s", "flip-m", "flip-l",
+    "vgg-small", "word-s", "person-s", "signal-s", "vibration-s", "bireal", "teacher",
 )  # fmt: skip
+BINARY_NETWORKS = ("bireal",)  # whose convolutions read signs
 FORWARD = ("deterministic", "stochastic")
+PRECISIONS = ("float32", "bfloat16")
+MODEL_FILES = ("float32", "float16")
+BATCH_NORMS = ("sync", "local")  # statistics over the whole batch, or over each replica's part
+AUGMENTS = ("auto", "photos", "none")
 SCHEDULES = ("cosine", "restarts", "steps", "constant")
 
 # Settings that change how a net is trained, but neither the net nor what its weights mean.
@@ -26,13 +32,14 @@ RECIPES = (
     "holdout", "keep", "init_from", "teacher", "teacher_weight", "teacher_temperature", "teacher_epochs",
     "label_smoothing", "cutout",
     "mixup", "estimator", "decay_on", "restarts", "warmup", "activation_bits", "activation_epochs", "buffer_rule",
-    "pace", "batch_growth",
+    "pace", "batch_growth", "precision",
+    "model_file", "init_matching", "batch_norm",
 )  # fmt: skip
 
 
 def is_net(name: str) -> bool:
     """Whether ``--net`` means something: one of ours, a model file, or a function in a Python file."""
-    return name in NETWORK_NAMES or name.endswith((".h5", ".json")) or ".py:" in name
+    return name in NETWORK_NAMES or name.endswith((".keras", ".h5", ".json")) or ".py:" in name
 
 
 @dataclass
@@ -91,6 +98,11 @@ class Settings:
     buffer_rule: str = "core"
     pace: float = 0.4
     batch_growth: int = 1
+    precision: str = "float32"
+    model_file: str = "float32"
+    init_matching: bool = False
+    activations: str | None = None
+    batch_norm: str = "sync"
 
     def resolve(self) -> Settings:
         """Fill in what the recipe decides, and refuse what makes no sense. Returns self."""
@@ -123,6 +135,15 @@ class Settings:
         for name, value in defaults.items():
             if getattr(self, name) is None:
                 setattr(self, name, value)
+        if self.activations is None:
+            self.activations = "binary" if self.net in BINARY_NETWORKS else "real"
+        if (self.activations == "binary") != (self.net in BINARY_NETWORKS):
+            raise InputError(
+                f"--activations {self.activations} does not go with --net {self.net}: binary goes with "
+                f"{', '.join(BINARY_NETWORKS)}; in a net of your own, give layers input_quantizer='ste_sign'"
+            )
+        if self.activations == "binary" and (self.method == "adam" or self.bits != 1):
+            raise InputError("--activations binary needs one-bit weights too: use --method bc, sr or r, and --bits 1")
         if self.init is None:
             # Around zero a real-valued buffer flips easily and learns fast. Where rounding is at random or the
             # grid has a zero, small weights are noise or nothing: BinaryConnect's spread over [−Δ, Δ] learns.
@@ -163,12 +184,13 @@ class Settings:
         if self.net is not None and not is_net(self.net):
             raise InputError(
                 f"--net {self.net}: choose from {', '.join(NETWORK_NAMES)}, "
-                "or name a model file (.h5, .json) or a function that builds one (my_net.py:build)"
+                "or name a model file (.keras, .h5, .json) or a function that builds one (my_net.py:build)"
             )
+        one_of("activations", ("real", "binary"))
         one_of("recipe", ("quick", "paper"))
         one_of("optimizer", OPTIMIZERS)
         one_of("schedule", SCHEDULES)
-        one_of("augment", ("auto", "none"))
+        one_of("augment", AUGMENTS)
         one_of("input", ("fixed", "mean"))
         one_of("scale", ("none", "filter"))
         one_of("quantize", ("conv", "all"))
@@ -178,6 +200,9 @@ class Settings:
         one_of("estimator", ("ste", "ede"))
         one_of("decay_on", ("all", "float"))
         one_of("buffer_rule", ("core", "mean"))
+        one_of("precision", PRECISIONS)
+        one_of("model_file", MODEL_FILES)
+        one_of("batch_norm", BATCH_NORMS)
         for name in ("width", "delta"):
             at_least(name, 0, strict=True)
         for name in ("batch", "epochs", "limit", "image_size", "bits", "restarts", "activation_epochs", "batch_growth"):
@@ -233,6 +258,8 @@ class Settings:
             raise InputError("--standardize leaves nothing to round at random: drop --forward stochastic")
         if self.clip is not None and self.method != "bc":
             raise InputError("--clip bounds a real-valued buffer: use --method bc")
+        if self.init_matching and self.init_from is None:
+            raise InputError("--init-matching says how --init-from is taken: give that too")
         if self.decay_on == "float" and not self.weight_decay:
             raise InputError("--decay-on float says where --weight-decay acts: give that too")
         if self.activation_bits is not None and not 2 <= self.activation_bits <= 8:

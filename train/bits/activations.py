@@ -33,23 +33,30 @@ class SimulatedActivations:
         self._outputs = keras.Model(model.inputs, [layer.output for layer in self.layers])
 
     @contextmanager
-    def active(self, calibrated: bool) -> Iterator[None]:
-        """Within, the layers give rounded values: by the calibrated ranges, or by those of the batch."""
+    def active(self, calibrated: bool, widest: Callable[[Any, Any], tuple[Any, Any]] | None = None) -> Iterator[None]:
+        """Within, the layers give rounded values: by the calibrated ranges, or by those of the batch.
+
+        Where a batch lies in parts, ``widest`` makes the range of the whole of that of a part.
+        """
         for number, layer in enumerate(self.layers):
-            layer.call = self._rounding(layer.call, number, calibrated)
+            layer.call = self._rounding(layer.call, number, calibrated, widest)
         try:
             yield
         finally:
             for layer in self.layers:
                 del layer.call
 
-    def _rounding(self, call: Callable[..., Any], number: int, calibrated: bool) -> Callable[..., Any]:
+    def _rounding(
+        self, call: Callable[..., Any], number: int, calibrated: bool, widest: Any = None
+    ) -> Callable[..., Any]:
         def rounded(*args: Any, **kwargs: Any) -> Any:
             x = call(*args, **kwargs)
             if calibrated:
                 low, high = self.low[number], self.high[number]
             else:
                 low, high = (tf.stop_gradient(end) for end in _ends(x))
+                if widest is not None:
+                    low, high = widest(low, high)
             return tf.quantization.fake_quant_with_min_max_vars(x, low, high, num_bits=self.bits)
 
         return rounded
@@ -77,4 +84,6 @@ def _stored(layer: Any) -> bool:
     if softmax or type(layer).__name__ in KEEP_VALUES:
         return False
     readers = [node.outbound_layer for node in layer.outbound_nodes]
+    if readers and all(getattr(reader, "input_quantizer", None) is not None for reader in readers):
+        return False  # a threshold on the tensor before it
     return not (len(readers) == 1 and type(readers[0]).__name__ in FUSED)

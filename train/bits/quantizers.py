@@ -188,6 +188,7 @@ class StochasticRound(_Rounding):
         super().__init__(**kwargs)
         self.seed, self.stream = seed, stream
         self.frozen = False  # as at inference even when training
+        self.counts = True  # calls itself; where several replicas share the count, whoever runs them does
 
     def build(self, input_shape: Any) -> None:
         self.calls = self.add_weight(name="calls", shape=(), dtype=tf.int64, initializer="zeros", trainable=False)
@@ -199,7 +200,7 @@ class StochasticRound(_Rounding):
             training = keras.backend.learning_phase()
         if self.frozen or not training:
             return self._finish(w, deterministic_round(w, self.grid))
-        count = self.calls.assign_add(1)
+        count = self.calls.assign_add(1) if self.counts else self.calls + 1
         key = tf.stack([tf.constant(self.seed * 1_000_003 + self.stream, tf.int64), count])
         p = tf.random.stateless_uniform(tf.shape(w), key, dtype=w.dtype)
         return self._finish(w, stochastic_round(w, self.grid, p))

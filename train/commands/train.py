@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +20,23 @@ from flipbit.runtime.exits import CommandParser, guarded, tell, typed
 from flipbit.runtime.shown import shown
 from flipbit.train import stopping
 from flipbit.train.settings import (
+    AUGMENTS,
+    BATCH_NORMS,
     DATA_NAMES,
     FORWARD,
     METHODS,
+    MODEL_FILES,
     NETWORK_NAMES,
     OPTIMIZERS,
+    PRECISIONS,
     SCHEDULES,
     InputError,
     Settings,
     is_net,
 )
+from flipbit.train.workers.cluster import VARIABLE, Cluster, from_environment
+from flipbit.train.workers.launch import launch
+from flipbit.train.workers.meeting import WAIT
 
 PROG = "flipbit train"
 
@@ -54,37 +62,47 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         "--net",
         type=_net,
         metavar="NAME|FILE",
-        help=f"{', '.join(NETWORK_NAMES)}, or your own: x.h5, x.json, x.py:build",
+        help=f"{', '.join(NETWORK_NAMES)}, or your own: x.keras, x.h5, x.json, x.py:build",
     )
     main.add_argument("--width", type=float, metavar="X", help="factor on the filters of each layer (1)")
     main.add_argument("--recipe", choices=("quick", "paper"), help="defaults for minutes, or the paper's 160 epochs")
     how = p.add_argument_group("how")
     how.add_argument("--optimizer", choices=OPTIMIZERS, help="core around which the method rounds (adam)")
     how.add_argument("--lr", type=float, metavar="X", help="learning rate")
-    how.add_argument("--momentum", type=float, metavar="X", help="of sgd (0)")
+    how.add_argument("--momentum", type=float, metavar="X", help="momentum of sgd (0)")
     how.add_argument("--weight-decay", type=float, metavar="X", help="L2 term added to gradients (0)")
     how.add_argument("--batch", type=int, metavar="N", help="images per step; 1024 for big-batch SR")
     how.add_argument("--epochs", type=int, metavar="N")
-    how.add_argument("--schedule", choices=SCHEDULES, metavar="NAME", help=f"of the rate: {', '.join(SCHEDULES)}")
+    how.add_argument(
+        "--schedule", choices=SCHEDULES, metavar="NAME", help=f"of the learning rate: {', '.join(SCHEDULES)}"
+    )
     how.add_argument("--lr-drops", type=_epochs, metavar="A,B", help="epochs where steps divides it by 10")
-    how.add_argument("--restarts", type=int, metavar="N", help="of the schedule restarts; cycles double in length (3)")
+    how.add_argument("--restarts", type=int, metavar="N", help="with --schedule restarts; cycles double in length (3)")
     how.add_argument("--warmup", type=int, metavar="N", help="epochs in which the rate rises (0)")
     how.add_argument("--decay-on", choices=("all", "float"), help="weights that --weight-decay acts on (all)")
     how.add_argument(
         "--batch-growth", type=int, metavar="X", help="let the batch double during the run, up to X times (1)"
     )
     how.add_argument("--init-from", metavar="H5", help="start from the weights of an earlier run of the same net")
-    how.add_argument("--augment", choices=("auto", "none"), help="pad, crop and mirror as fits the data (auto)")
+    how.add_argument(
+        "--init-matching", action="store_true",
+        help="from another net: take layers of equal name and shape",
+    )  # fmt: skip
+    how.add_argument(
+        "--augment", choices=AUGMENTS, metavar="NAME", help=f"changes to images: {', '.join(AUGMENTS)} (auto)"
+    )
     how.add_argument("--input", choices=("fixed", "mean"), help="net sees pixel − 128, or pixel − mean image")
-    how.add_argument("--image-size", type=int, metavar="N", help="of image folders (32; imagenet 224)")
+    how.add_argument("--image-size", type=int, metavar="N", help="size of pictures from folders (32; imagenet 224)")
     how.add_argument("--limit", type=int, metavar="N", help="use only N images of each part")
     more = p.add_argument_group("what it learns from")
     more.add_argument("--holdout", type=float, metavar="X", help="share of training images to validate on (0)")
     more.add_argument("--keep", choices=("best", "last"), help="epoch to keep (last; with --holdout: best)")
     more.add_argument("--teacher", metavar="H5", help="a trained model whose answers count beside the labels")
-    more.add_argument("--teacher-weight", type=float, metavar="X", help="of its answers in the loss (0.9)")
-    more.add_argument("--teacher-temperature", type=float, metavar="X", help="that softens them (4)")
-    more.add_argument("--teacher-epochs", type=int, metavar="N", help="ask once, let N epochs of images come again")
+    more.add_argument("--teacher-weight", type=float, metavar="X", help="weight of its answers in the loss (0.9)")
+    more.add_argument("--teacher-temperature", type=float, metavar="X", help="temperature that softens them (4)")
+    more.add_argument(
+        "--teacher-epochs", type=int, metavar="N", help="ask it once for N epochs of images, then reuse them"
+    )
     more.add_argument("--label-smoothing", type=float, metavar="X", help="share of a label spread over all classes (0)")
     more.add_argument("--cutout", type=int, metavar="N", help="a grey square of N×N pixels in each image (0)")
     more.add_argument("--mixup", type=float, metavar="X", help="mix pairs of images by a draw from Beta(X, X) (0)")
@@ -104,11 +122,27 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     grid.add_argument("--estimator", choices=("ste", "ede"), help="gradient of the sign; ede sharpens during the run")
     grid.add_argument("--clip", type=float, metavar="X", help="bound of bc's buffer (Δ; 0: none)")
     grid.add_argument(
+        "--activations", choices=("real", "binary"), help="binary: convolutions read signs (with --net bireal)"
+    )
+    grid.add_argument(
         "--activation-bits", type=int, metavar="B", help="simulate activations of B bits, as a device's 8"
     )
-    grid.add_argument("--activation-epochs", type=int, metavar="N", help="in the last N epochs (a tenth of them)")
+    grid.add_argument(
+        "--activation-epochs", type=int, metavar="N", help="simulate them in the last N epochs (a tenth of all)"
+    )
     run = p.add_argument_group("the run")
-    run.add_argument("--seed", type=int, metavar="N", help="of weights, batches and rounding (0)")
+    run.add_argument("--seed", type=int, metavar="N", help="seed of weights, batches and rounding (0)")
+    run.add_argument(
+        "--precision", choices=PRECISIONS, metavar="TYPE", help="convolutions in training: float32, bfloat16"
+    )
+    run.add_argument(
+        "--model-file", choices=MODEL_FILES, metavar="TYPE", help="bc's buffer in model.h5: float32, float16"
+    )
+    run.add_argument("--workers", type=int, metavar="N", help="processes that share each batch (1)")
+    run.add_argument("--wait", type=float, metavar="S", help="seconds to wait for all workers (300)")
+    run.add_argument(
+        "--batch-norm", choices=BATCH_NORMS, help="statistics of the whole batch, or of each worker's part"
+    )
     run.add_argument("--threads", type=int, metavar="N", help="cores to use (all)")
     run.add_argument("-o", "--output", type=Path, metavar="DIR", help="folder to write (runs/…)")
     run.add_argument("--resume", type=Path, metavar="DIR", help="continue a run, bit for bit; --epochs N extends it")
@@ -121,7 +155,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
 def _net(text: str) -> str:
     if not is_net(text):
         raise argparse.ArgumentTypeError(
-            f"{text!r}: choose from {', '.join(NETWORK_NAMES)}, or name a .h5, a .json or my_net.py:build"
+            f"{text!r}: choose from {', '.join(NETWORK_NAMES)}, or name a .keras, a .h5, a .json or my_net.py:build"
         )
     return text
 
@@ -133,8 +167,8 @@ def _epochs(text: str) -> tuple[int, ...]:
         raise argparse.ArgumentTypeError(f"{text!r}: expected epochs such as 82,122") from None
 
 
-def choose(given: dict[str, Any]) -> tuple[Settings, Path, bool]:
-    """Settings, folder and whether to resume, from the command line."""
+def choose(given: dict[str, Any], writes: bool = True) -> tuple[Settings, Path, bool]:
+    """Settings, folder and whether to resume, from the command line; only who ``writes`` the folder makes it."""
     output, resume = given.pop("output", None), given.pop("resume", None)
     if resume is not None:
         epochs = given.pop("epochs", None)
@@ -154,7 +188,7 @@ def choose(given: dict[str, Any]) -> tuple[Settings, Path, bool]:
     if "method" not in given:
         raise InputError(f"--method is needed: {', '.join(METHODS)} (or --resume DIR); see --help")
     settings = Settings(**given).resolve()
-    return settings, new_folder(settings, output), False
+    return settings, new_folder(settings, output) if writes else Path(output or "runs"), False
 
 
 def new_folder(settings: Settings, output: Path | None) -> Path:
@@ -174,7 +208,9 @@ def new_folder(settings: Settings, output: Path | None) -> Path:
             number += 1
 
 
-def _train(settings: Settings, folder: Path, resume: bool, show: dict[str, bool]) -> None:
+def _train(
+    settings: Settings, folder: Path, resume: bool, show: dict[str, bool], cluster: Cluster | None, wait: float
+) -> None:
     from rich.console import Console
 
     from flipbit.train.loop import train
@@ -185,7 +221,7 @@ def _train(settings: Settings, folder: Path, resume: bool, show: dict[str, bool]
         console.width = 120  # lines for a log, not folded at 80 columns
     terminal = Terminal(folder, console, **show)
     try:
-        train(settings, folder, terminal, resume)
+        train(settings, folder, terminal, resume, cluster=cluster, wait=wait)
     finally:
         terminal.close()
 
@@ -201,11 +237,37 @@ def main(argv: list[str] | None = None, prog: str = PROG) -> int:
     return status
 
 
-def _run(argv: list[str] | None, prog: str, folders: list[Path]) -> None:
+def _run(argv: list[str] | None, prog: str, folders: list[Path]) -> int:
     """Train; the folder that is written is entered in ``folders`` as soon as it is there."""
-    given = vars(parser(prog).parse_args(argv))
+    arguments = sys.argv[1:] if argv is None else argv
+    given = vars(parser(prog).parse_args(arguments))
     show = {"plot": not given.pop("no_plot", False), "tensorboard": not given.pop("no_tensorboard", False)}
+    workers, wait = given.pop("workers", 1), given.pop("wait", WAIT)
+    if workers < 1:
+        raise InputError(f"--workers {workers}: must be at least 1")
+    if not 0 < wait < float("inf"):
+        raise InputError(f"--wait {wait:g}: must be more than 0")
+    cluster = from_environment()
+    if workers > 1 and cluster is not None and workers != len(cluster.addresses):
+        raise InputError(f"--workers {workers}: {VARIABLE} names {len(cluster.addresses)} workers")
+    epochs = given.get("epochs")
     with stopping.heard():
-        settings, folder, resume = choose(given)
-        folders.append(folder)
-        _train(settings, folder, resume, show)
+        settings, folder, resume = choose(given, writes=cluster is None or cluster.chief)
+        if cluster is None or cluster.chief:
+            folders.append(folder)
+        if workers == 1 or cluster is not None:
+            _train(settings, folder, resume, show, cluster, wait)
+            return 0
+    return launch(workers, lambda: _worker(arguments, folder, resume, epochs, show, workers), folder)
+
+
+def _worker(
+    arguments: list[str], folder: Path, resume: bool, epochs: int | None, show: dict[str, bool], workers: int
+) -> list[str]:
+    """The command line of a worker on this machine: the one that was typed, or one that goes on where it died."""
+    start = [sys.executable, "-m", "flipbit.train.run"]
+    if not resume and not (folder / "run.json").exists():
+        return [*start, *arguments, "-o", str(folder)]  # the last -o counts
+    more = [] if epochs is None or not resume else ["--epochs", str(epochs)]
+    hidden = [f"--no-{name}" for name, wanted in show.items() if not wanted]
+    return [*start, "--resume", str(folder), *more, *hidden, "--workers", str(workers)]

@@ -9,6 +9,7 @@ Batches are made by NumPy from (seed, epoch) alone: a resumed run sees what the 
 
 from __future__ import annotations
 
+import hashlib
 import queue
 import threading
 from collections.abc import Iterable, Iterator
@@ -22,6 +23,8 @@ from flipbit.runtime.data import parts, pictures
 from flipbit.runtime.data.parts import Batch
 from flipbit.runtime.data.sets import CIFAR10_CLASSES, FASHION_CLASSES, FOLDER, MD5, located
 from flipbit.runtime.errors import InputError
+from flipbit.train.data.changes import Motion, Photographs
+from flipbit.train.data.shares import Share, drawn, step_sizes
 
 __all__ = [
     "AUGMENT", "AUGMENT_DEFAULT", "CIFAR10_CLASSES", "FASHION_CLASSES", "FOLDER", "IMAGE_SUFFIXES", "MD5", "Augment",
@@ -55,12 +58,17 @@ class Augment:
 
 
 AUGMENT_DEFAULT = Augment(pad=4, flip=True)
-AUGMENT = {
+AUGMENT: dict[str, Augment | Photographs | Motion] = {
     "digits": Augment(pad=1),
     "mnist": Augment(pad=2),
     "fashion-mnist": Augment(pad=2, flip=True),
     "cifar10": AUGMENT_DEFAULT,
     "cifar100": AUGMENT_DEFAULT,
+    "vww": Photographs(),
+    "motionsense": Motion(),
+    "magic_wand": Motion(strength=0.25, pace=0.2),
+    "cwru": Motion(turn=0, noise=0.5, pace=0, strength=0.2),
+    "signals": Motion(turn=0, strength=0.1, pace=0),
 }
 
 
@@ -68,20 +76,41 @@ AUGMENT = {
 class ImageArrays(parts.PartsInMemory):
     """A data set held in memory."""
 
-    augment: Augment = field(default_factory=Augment)
+    augment: Augment | Photographs | Motion = field(default_factory=Augment)
+    _copies: np.ndarray | None = field(default=None, init=False, repr=False)
 
     def mean_image(self) -> np.ndarray:
         return self.x_train.mean(0, dtype=np.float64).astype(np.float32)
 
-    def train_batches(self, batch: int, seed: int, epoch: int) -> Iterator[Batch]:
-        """One epoch, shuffled and augmented."""
+    def train_batches(self, batch: int, seed: int, epoch: int, share: Share | None = None) -> Iterator[Batch]:
+        """One epoch, shuffled and augmented; with ``share``, that part of each batch."""
         random = np.random.default_rng([seed, epoch])
         order = random.permutation(len(self.x_train))
-        for start in range(0, len(order), batch):
-            part = order[start : start + batch]
-            if len(part) == 1 and len(order) > 1:
-                return  # BatchNorm has no variance to take from a single image
-            yield self.augment(self.x_train[part], random), self.y_train[part]
+        start = 0
+        for size in step_sizes(len(order), batch):
+            kept, draws = drawn(random, size, share)
+            part = order[start : start + size][kept]
+            yield self.augment(self._drawn(part, draws), draws), self.y_train[part]
+            start += size
+
+    def _drawn(self, part: np.ndarray, random: np.random.Generator) -> np.ndarray:
+        """Training images; of recordings with variants, one of these or the recording as it is."""
+        if self.variants is None:
+            return self.x_train[part]
+        if self._copies is None:
+            self._copies = self.variants()
+        which = random.integers(0, len(self._copies) + 1, len(part))
+        images = self._copies[which - 1, part]
+        images[which == 0] = self.x_train[part[which == 0]]
+        return images
+
+    def digest(self) -> str:
+        """Of all images and labels: workers of a run compare it."""
+        sha = hashlib.sha256(repr(self.classes).encode())
+        for array in (self.x_train, self.y_train, self.x_test, self.y_test):
+            sha.update(repr(array.shape).encode())
+            sha.update(np.ascontiguousarray(array).data)
+        return sha.hexdigest()
 
     def limited(self, limit: int | None) -> ImageArrays:
         """The same with at most ``limit`` images of each part (for trials and tests)."""
@@ -104,10 +133,9 @@ class ImageFiles(parts.PartsInFiles):
         colour = np.mean([self._read(path, 0).mean((0, 1)) for path, _ in sample], 0)
         return np.broadcast_to(colour, self.shape).astype(np.float32)
 
-    def train_batches(self, batch: int, seed: int, epoch: int) -> Iterator[Batch]:
+    def train_batches(self, batch: int, seed: int, epoch: int, share: Share | None = None) -> Iterator[Batch]:
         order = np.random.default_rng([seed, epoch]).permutation(self.train_size)
-        if len(order) > 1 and len(order) % batch == 1:
-            order = order[:-1]  # BatchNorm has no variance to take from a single image
+        order = order[: sum(step_sizes(len(order), batch))]
 
         def cropped(path: Path, index: int) -> np.ndarray:
             """Drawn from the image's number: the order in which threads read does not matter."""
@@ -117,7 +145,14 @@ class ImageFiles(parts.PartsInFiles):
             pixels = np.asarray(image)[top : top + self.size, left : left + self.size]
             return pixels[:, ::-1] if random.random() < 0.5 else pixels
 
-        return self._batches(self.train_files, order, batch, cropped if self.augmented else None)
+        return self._batches(self.train_files, order, batch, cropped if self.augmented else None, share)
+
+    def digest(self) -> str:
+        """Of the files' names, sizes and labels: reading them all takes as long as an epoch."""
+        sha = hashlib.sha256(repr((self.classes, self.size)).encode())
+        for path, label in (*self.train_files, *self.test_files):
+            sha.update(repr((path.parent.name, path.name, path.stat().st_size, label)).encode())
+        return sha.hexdigest()
 
     def limited(self, limit: int | None) -> ImageFiles:
         self.limit(limit)
@@ -138,6 +173,10 @@ def load(
     found = parts.read_images(name, data_dir, image_size, _keras_datasets)
     if isinstance(found, parts.PartsInMemory):
         chosen = Augment() if augment == "none" else AUGMENT.get(found.kind, Augment())
+        if augment == "photos":
+            chosen = Photographs()
+        if augment == "none":
+            found.variants = None
         return ImageArrays(**vars(found), augment=chosen).limited(limit)
     return ImageFiles(**vars(found), augmented=augment != "none").limited(limit)
 

@@ -18,10 +18,15 @@ def key(seed: int, stream: int, step: Any) -> Any:
     return tf.stack([tf.constant(seed * 1_000_003 + stream, tf.int64), tf.cast(step, tf.int64)])
 
 
-def cutout(pixels: Any, side: int, seed: int, step: Any) -> Any:
-    """A grey square of ``side`` pixels around a random place of each image (DeVries and Taylor); it may stick out."""
-    n, height, width = tf.shape(pixels)[0], pixels.shape[1], pixels.shape[2]
+def cutout(pixels: Any, side: int, seed: int, step: Any, places: Any = None, size: Any = None) -> Any:
+    """A grey square of ``side`` pixels around a random place of each image (DeVries and Taylor); it may stick out.
+
+    Of a part of a batch of ``size`` images, ``places`` says which ones these are.
+    """
+    n, height, width = tf.shape(pixels)[0] if size is None else size, pixels.shape[1], pixels.shape[2]
     at = tf.random.stateless_uniform([2, n], key(seed, CUTOUT_STREAM, step))
+    if places is not None:
+        at = tf.gather(at, places, axis=1)
     top = tf.cast(at[0] * height, tf.int32) - side // 2
     left = tf.cast(at[1] * width, tf.int32) - side // 2
     rows, columns = tf.range(height)[None], tf.range(width)[None]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from flipbit.runtime.data.data_set import every_nth_group
 from flipbit.train.data.batches import DataSet, ImageArrays
 from flipbit.train.settings import InputError, Settings
 
@@ -21,13 +22,13 @@ def every_nth(labels: np.ndarray, n: int) -> np.ndarray:
 
 
 def hold_out(data: DataSet, share: float) -> tuple[DataSet, DataSet]:
-    """``data`` without every (1/share)-th training image of each class, and those: a set to test on."""
+    """``data`` without every (1/share)-th training image (or group of them) of each class, and those: to test on."""
     n = round(1 / share)
     if isinstance(data, ImageArrays):
-        labels = data.y_train
+        labels = data.y_train if data.values is None else np.zeros(data.train_size, np.int64)
     else:
         labels = np.array([label for _, label in data.train_files], np.int64)
-    held = every_nth(labels, n)
+    held = _held(data, labels, n)
     if not held.any():
         raise InputError(
             f"--holdout {share:g}: no class of {data.name} has {n} training images; hold out a larger share"
@@ -35,11 +36,20 @@ def hold_out(data: DataSet, share: float) -> tuple[DataSet, DataSet]:
     if isinstance(data, ImageArrays):
         x, y = data.x_train, data.y_train
         return (
-            replace(data, x_train=x[~held], y_train=y[~held]),
-            replace(data, x_train=x[:0], y_train=y[:0], x_test=x[held], y_test=y[held]),
+            replace(data, x_train=x[~held], y_train=y[~held], **data.extra(~held)),
+            replace(data, x_train=x[:0], y_train=y[:0], x_test=x[held], y_test=y[held], **data.extra(slice(0))),
         )
     files = [[f for f, is_held in zip(data.train_files, held) if is_held == part] for part in (False, True)]
     return replace(data, train_files=files[0]), replace(data, train_files=[], test_files=files[1])
+
+
+def _held(data: DataSet, labels: np.ndarray, n: int) -> np.ndarray:
+    """A set of recordings holds out its official validation part, or whole speakers, people or stretches."""
+    if isinstance(data, ImageArrays) and data.validation is not None:
+        return data.validation
+    if isinstance(data, ImageArrays) and data.groups is not None:
+        return every_nth_group(labels, data.groups, n)
+    return every_nth(labels, n)
 
 
 def refuse_if_it_saw_held_out(model: Path, option: str, settings: Settings) -> None:

@@ -6,6 +6,7 @@
 :mod:`batch`      what a bigger batch does to SR and BC (Figure 5)
 :mod:`decay`      weight decay on BC and the distance |w_b − w_r| (Figure 7)
 :mod:`buffer`     our question: how many buffer bits, and which rule, lie between SR and BC
+:mod:`recipes`    what each option of ``train/run.py`` for long trainings brings in a short one
 ================  ==========================================================================
 
 Each has ``run(scale, runner, folder, seed)``, trains its nets through a :class:`~flipbit.train.experiments.grid.Runner`

@@ -22,8 +22,9 @@ from flipbit.train.experiments.rules import FewBitsTrainer, RuleSettings
 from flipbit.train.experiments.scales import Scale, scale_of
 from flipbit.train.experiments.sign_window import WINDOW, SignWindow
 from flipbit.train.keras_larq import keras
-from flipbit.train.loop import CHECKPOINT_FILE, RUN_FILE, Trainer, Watcher
+from flipbit.train.run_folder import CHECKPOINT_FILE, RUN_FILE
 from flipbit.train.settings import InputError, Settings
+from flipbit.train.trainer import Trainer, Watcher
 
 # Where the data lies and how many cores work on it make no other run (but for the last bits of sums).
 NOT_COMPARED = ("data_dir", "threads")
@@ -52,6 +53,12 @@ class Result:
     def test_error(self) -> float:
         """After the last epoch, in %; not the best epoch, which would be chosen by looking at the test set."""
         return 100 * float(self.history[-1]["test_error"])
+
+    @property
+    def held_out_error(self) -> float:
+        """Of a run that holds out training images: after the last epoch, in %, with what it simulated by then."""
+        last = self.history[-1]
+        return 100 * float(last.get("quantized_validation_error", last["validation_error"]))
 
     @property
     def epochs(self) -> list[int]:
@@ -141,7 +148,7 @@ class Runner:
         watch.run_started(name, state)
         if state != "kept":
             watchers = _All([SignWindow(folder), watch])
-            kind = FewBitsTrainer if isinstance(settings, RuleSettings) else loop.Trainer
+            kind = FewBitsTrainer if isinstance(settings, RuleSettings) else Trainer
             loop.train(settings, folder, watchers, resume=state == "resumed", trainer_class=kind)
             keras.backend.clear_session()  # graphs of former runs would pile up
         result = Result(settings, folder, _read(folder / "history.json"), _read(folder / RUN_FILE))
@@ -163,6 +170,29 @@ class Runner:
         return "kept" if saved.get("status") == "finished" else "resumed"
 
 
+def watched_error(record: dict[str, Any]) -> str:
+    """What a run looks at after an epoch: the test images, or those held out."""
+    name = "test" if "test_error" in record else "validation"
+    return f"{name} error {100 * record[f'{name}_error']:.2f} %"
+
+
+# What tells runs apart beside the things that a name always says, where it is not the default.
+NAMED = (
+    "holdout", "schedule", "momentum", "standardize", "estimator", "clip", "label_smoothing", "cutout", "mixup",
+    "decay_on", "warmup", "activation_bits", "init_from", "teacher",
+)  # fmt: skip
+
+
+def _told(settings: Settings, name: str) -> bool:
+    default = {"holdout": 0.0, "schedule": "steps" if settings.recipe == "paper" else "cosine"}
+    return bool(getattr(settings, name) != default.get(name, getattr(Settings, name)))
+
+
+def _named(value: Any) -> str:
+    """A setting in a folder's name; of a file the folder it lies in."""
+    return Path(value).parent.name if isinstance(value, str) and "/" in value else str(value)
+
+
 def cell_name(settings: Settings) -> str:
     """A folder name that tells the runs of a grid apart."""
     s = settings
@@ -173,6 +203,7 @@ def cell_name(settings: Settings) -> str:
         parts.append("spread")
     if s.limit:
         parts.append(f"n{s.limit}")
+    parts += [f"{name.replace('_', '-')}-{_named(getattr(s, name))}" for name in NAMED if _told(s, name)]
     if isinstance(s, RuleSettings):
         parts += [
             s.moves,
@@ -200,9 +231,9 @@ class _All(Watcher):
         for watcher in self.watchers:
             watcher.epoch_started(epoch)
 
-    def step(self, images: int, loss: float, wrong: int) -> None:
+    def step(self, images: int, loss: float, counted: np.ndarray) -> None:
         for watcher in self.watchers:
-            watcher.step(images, loss, wrong)
+            watcher.step(images, loss, counted)
 
     def epoch_done(self, record: dict[str, Any]) -> None:
         for watcher in self.watchers:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from flipbit.train.experiments.grid import GridWatcher, Result
-from flipbit.train.loop import Trainer
+from flipbit.train.experiments.grid import GridWatcher, Result, watched_error
+from flipbit.train.trainer import Trainer
 
 STATES = {"new": "", "resumed": "going on", "kept": "finished before"}
 
@@ -50,17 +51,17 @@ class GridTerminal(GridWatcher):
         self.seen, self.loss = 0, 0.0
         self.progress.update(self.task, completed=epoch * self.size, status=f"epoch {epoch + 1}/{self.epochs}")
 
-    def step(self, images: int, loss: float, wrong: int) -> None:
+    def step(self, images: int, loss: float, counted: np.ndarray) -> None:
         self.progress.update(self.task, advance=images)
 
     def epoch_done(self, record: dict[str, Any]) -> None:
-        self.progress.update(self.task, status=f"test error {100 * record['test_error']:.2f} %")
+        self.progress.update(self.task, status=watched_error(record))
 
     def run_done(self, result: Result) -> None:
         took = STATES["kept"] if self.state == "kept" else f"{time.perf_counter() - self.begin:.0f} s"
         note = f", {STATES[self.state]}" if self.state == "resumed" else ""
         self.console.print(
-            f"{self._title()}  test error {result.test_error:.2f} %  ({took}{note})", highlight=False, soft_wrap=True
+            f"{self._title()}  {watched_error(result.history[-1])}  ({took}{note})", highlight=False, soft_wrap=True
         )
 
     def grid_finished(self) -> None:

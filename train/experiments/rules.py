@@ -13,8 +13,9 @@ import numpy as np
 from flipbit.train.bits.few_bits import FewBits, float_state
 from flipbit.train.bits.quantizers import Grid
 from flipbit.train.keras_larq import tf
-from flipbit.train.loop import Trainer, wrong_answers
+from flipbit.train.measures import wrong_answers
 from flipbit.train.settings import InputError, Settings
+from flipbit.train.trainer import Trainer
 
 
 @dataclass

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from flipbit.runtime.files import replacing
-from flipbit.train.loop import Trainer, Watcher
+from flipbit.train.trainer import Trainer, Watcher
 
 WINDOW = 5  # epochs, as in the paper's Figure 5c
 

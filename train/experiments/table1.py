@@ -37,12 +37,13 @@ PAPER = {
 
 @dataclass(frozen=True)
 class Column:
-    """A column of the table: a net on a data set, and how many seeds. ``width`` is the scale's if not given."""
+    """A column of the table: a net on a data set, seeds, methods; the scale's ``width`` if none is given."""
 
     data: str
     net: str
     seeds: int
     width: float | None = None
+    methods: tuple[str, ...] = tuple(METHODS)
 
     @property
     def net_name(self) -> str:
@@ -53,6 +54,7 @@ SIZES = {
     "quick": (Column("digits", "vgg-small", 2),),
     # One net of the size that is deployed, and a narrow one that can afford a second seed.
     "small": (Column("cifar10", "resnet8", 1), Column("cifar10", "vgg-small", 2, width=0.5)),
+    "long": (Column("cifar10", "resnet8", 3, methods=("Big SR-ADAM", "SR-ADAM")),),
     "paper": tuple(Column(data, net, 1 if data == "imagenet" else 3) for data, net in PAPER),
 }
 
@@ -65,7 +67,7 @@ def run(scale: str, runner: Runner, folder: Path, seed: int = 0) -> Outcome:
     rounds = range(max(column.seeds for column in columns))
     plan = [
         (column, method, number)
-        for number in rounds for column in columns if number < column.seeds for method in METHODS
+        for number in rounds for column in columns if number < column.seeds for method in column.methods
     ]  # fmt: skip
     cells = [_settings(recipe, column, method, seed + number) for column, method, number in plan]
     found: dict[tuple[Column, str], list[Result]] = {}
@@ -82,7 +84,7 @@ def run(scale: str, runner: Runner, folder: Path, seed: int = 0) -> Outcome:
         "left_out": missing,
         "table": _table(columns, errors),
     }
-    order = " < ".join(METHODS)
+    order = " < ".join(method for method in METHODS if any(method in column.methods for column in columns))
     return Outcome(
         name="table1",
         claim=f"Test errors come in the order {order} for every net.",
@@ -122,7 +124,7 @@ def _with_data(columns: tuple[Column, ...], runner: Runner) -> tuple[list[Column
 
 def _out_of_order(columns: list[Column], errors: dict[tuple[Column, str], list[float]]) -> Iterator[str]:
     for column in columns:
-        for better, worse in pairwise(METHODS):
+        for better, worse in pairwise(column.methods):
             a, b = (float(np.mean(errors[column, method])) for method in (better, worse))
             if a >= b:
                 yield f"{column.net_name}: {better} ({a:.2f}) is not below {worse} ({b:.2f})"
@@ -132,9 +134,9 @@ def _column_numbers(column: Column, errors: dict[tuple[Column, str], list[float]
     return {
         "data": column.data,
         "net": column.net_name,
-        "errors": {method: errors[column, method] for method in METHODS},
-        "mean": {method: float(np.mean(errors[column, method])) for method in METHODS},
-        "spread": {method: _spread(errors[column, method]) for method in METHODS},
+        "errors": {method: errors[column, method] for method in column.methods},
+        "mean": {method: float(np.mean(errors[column, method])) for method in column.methods},
+        "spread": {method: _spread(errors[column, method]) for method in column.methods},
     }
 
 
@@ -144,12 +146,14 @@ def _spread(values: list[float]) -> float | None:
 
 
 def _cell(values: list[float]) -> str:
+    if not values:
+        return "–"
     spread = _spread(values)
     return f"{np.mean(values):.2f}" + (f" ± {spread:.2f}" if spread is not None else "")
 
 
 def _row(column: Column, errors: dict[tuple[Column, str], list[float]]) -> str:
-    shown = " / ".join(f"{np.mean(errors[column, method]):.2f}" for method in METHODS)
+    shown = " / ".join(f"{np.mean(errors[column, method]):.2f}" for method in column.methods)
     return f"{column.net_name} on {column.data}: {shown} %"
 
 
@@ -157,7 +161,7 @@ def _table(columns: list[Column], errors: dict[tuple[Column, str], list[float]])
     heads = [f"{column.net_name}, {column.data} ({seed_count(column.seeds)})" for column in columns]
     papers = [f"paper: {net}, {data}" for data, net in PAPER]
     rows = [
-        [method, *(_cell(errors[column, method]) for column in columns), *(f"{row[i]:.2f}" for row in PAPER.values())]
+        [method, *(_cell(errors.get((c, method), [])) for c in columns), *(f"{row[i]:.2f}" for row in PAPER.values())]
         for i, method in enumerate(METHODS)
     ]
     return table(["test error, %", *heads, *papers], rows)
@@ -170,7 +174,7 @@ def _draw_curves(path: Path, columns: list[Column], found: dict[tuple[Column, st
     figure = Figure(figsize=(6.5 * across, 4.5 * down), layout="constrained")
     axes = figure.subplots(down, across, squeeze=False)
     for axis, column in zip(axes.flat, columns):
-        for method in METHODS:
+        for method in column.methods:
             draw_errors(axis, found[column, method][0], method, COLOURS[method])
         finish(axis, f"{column.net_name} on {column.data}: training (solid), test (dashed)", "error, %")
     for axis in axes.flat[len(columns) :]:
@@ -181,7 +185,7 @@ def _draw_curves(path: Path, columns: list[Column], found: dict[tuple[Column, st
 def _draw_table(path: Path, columns: list[Column], errors: dict[tuple[Column, str], list[float]]) -> Path:
     """Ours as bars with every seed as a dot, and the paper's figures for CIFAR-10 beside them."""
     shown: list[tuple[str, list[list[float]], bool]] = [
-        (f"{column.net_name}\n{column.data}", [errors[column, method] for method in METHODS], False)
+        (f"{column.net_name}\n{column.data}", [errors.get((column, method), []) for method in METHODS], False)
         for column in columns
     ]
     shown += [(f"paper:\n{net}", [[v] for v in row], True) for (data, net), row in PAPER.items() if data == "cifar10"]
@@ -189,10 +193,12 @@ def _draw_table(path: Path, columns: list[Column], errors: dict[tuple[Column, st
     axis = figure.subplots()
     for i, method in enumerate(METHODS):
         for x, (_, values, papers) in enumerate(shown):
+            if not values[i]:
+                continue
             place = x + (i - 2) * 0.16
             axis.bar(
                 place, np.mean(values[i]), 0.15, color=COLOURS[method], alpha=0.45 if papers else 1.0,
-                label=method if x == 0 else None,
+                label=method if x == len(shown) - 1 else None,
             )  # fmt: skip
             if len(values[i]) > 1:
                 axis.plot([place] * len(values[i]), values[i], "k.", markersize=4)

@@ -6,9 +6,12 @@ are not there (of any size, filled with zeros) and pack zeros by a factor of a t
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from flipbit.train.settings import InputError
 
@@ -16,8 +19,9 @@ OBJECTS = 100_000  # groups and data sets; a net of 1,000 layers has about 6,000
 CONFIG_BYTES, CONFIG_DEPTH = 64 << 20, 100
 
 
-def weights_inside(path: Path, file: Any) -> int:
-    """How many numbers the data sets of an open file hold; :class:`InputError` for what Keras never writes."""
+def weights_inside(path: Path, file: Any, available: int) -> int:
+    """How many numbers the data sets of an open file of ``available`` bytes hold; :class:`InputError` for what Keras
+    never writes."""
     total = bytes_used = 0
     for name, data in _data_sets(path, file):
         kept = data.id.get_create_plist()
@@ -30,7 +34,7 @@ def weights_inside(path: Path, file: Any) -> int:
         size = data.size or 0
         bytes_used += size * data.dtype.itemsize
         missing = data.id.get_storage_size() < size * data.dtype.itemsize
-        if missing or bytes_used > path.stat().st_size:
+        if missing or bytes_used > available:
             raise InputError(f"{path}: refused, as {name} says {data.shape}, which is more than the file holds")
         total += size
     return total
@@ -95,3 +99,29 @@ def require_shallow(path: Path, text: str) -> None:
                 raise InputError(f"{path}: refused, as its model description nests deeper than {CONFIG_DEPTH} levels")
         elif letter in "]}":
             depth -= 1
+
+
+def with_half(content: io.BytesIO, names: set[str]) -> io.BytesIO:
+    """The same file with the data sets ``names`` (Keras' names of weights) in half precision; signs are kept."""
+    import h5py
+
+    smaller = io.BytesIO()
+    with h5py.File(content, "r") as source, h5py.File(smaller, "w") as target:
+
+        def copy(name: str, item: Any) -> None:
+            if isinstance(item, h5py.Dataset):
+                halved = any(name.endswith("/" + kernel) for kernel in names)
+                made = target.create_dataset(name, data=_half(item[()]) if halved else item[()])
+            else:
+                made = target.require_group(name)
+            made.attrs.update(item.attrs)
+
+        target.attrs.update(source.attrs)
+        source.visititems(copy)
+    return smaller
+
+
+def _half(values: np.ndarray) -> np.ndarray:
+    """In half precision; what is below zero stays below it, and so keeps its bit."""
+    rounded = values.astype(np.float16)
+    return np.where((values < 0) & (rounded == 0), np.float16(-6e-8), rounded).astype(np.float16)

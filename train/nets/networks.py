@@ -15,13 +15,19 @@ resnet20    He et al. for CIFAR                                            0.27 
 resnet8     MLPerf Tiny's image classification net                         76.7 k / 640
 flip-s      drawn for one-bit cost: less at 32×32, more behind it          111 k / 480
 flip-m      the same, larger                                               238 k / 640
+flip-l      the same, larger still                                         293 k / 640
 vgg-small   six 3×3 convolutions 16-16-32-32-64-64, global average         72 k / 640
+word-s      words: 39×32 features                                          90 k / 576
+person-s    pictures of 96×96                                              180 k / 128
+signal-s    windows of 1×128: motion, gestures                             38 k / 384
+vibration-s the same for 1×1024 samples of a machine                       38 k / 640
+bireal      binary activations too: a shortcut around each convolution     277 k / 1280
 ==========  =============================================================  ==================
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,23 +35,31 @@ from flipbit.train.bits.quantizers import DeterministicRound, StochasticRound
 from flipbit.train.keras_larq import keras, lq, tf
 from flipbit.train.settings import InputError
 
+Size = int | tuple[int, int]  # down and across, or the same for both
+
 
 @lq.utils.register_keras_custom_object
 class PadShortcut(keras.layers.Layer):
     """He et al.'s parameter-free shortcut ("option A"): every ``stride``-th pixel, new channels zero."""
 
-    def __init__(self, filters: int, stride: int = 1, **kwargs: Any):
+    def __init__(self, filters: int, stride: int | Sequence[int] = 1, **kwargs: Any):
         super().__init__(**kwargs)
-        self.filters, self.stride = filters, stride
+        self.filters, self.stride = filters, stride if isinstance(stride, int) else tuple(stride)
+
+    @property
+    def strides(self) -> tuple[int, int]:
+        """Down and across."""
+        return (self.stride, self.stride) if isinstance(self.stride, int) else (self.stride[0], self.stride[1])
 
     def call(self, inputs: Any) -> Any:
-        kept = inputs[:, :: self.stride, :: self.stride, :]
+        down, across = self.strides
+        kept = inputs[:, ::down, ::across, :]
         missing = self.filters - inputs.shape[-1]
         return tf.pad(kept, [[0, 0], [0, 0], [0, 0], [0, missing]])
 
     def compute_output_shape(self, shape: Any) -> Any:
-        n, h, w, _ = shape
-        return (n, -(-h // self.stride), -(-w // self.stride), self.filters)
+        (n, h, w, _), (down, across) = shape, self.strides
+        return (n, -(-h // down), -(-w // across), self.filters)
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "filters": self.filters, "stride": self.stride}
@@ -73,8 +87,20 @@ class Layers:
     def filters(self, count: int) -> int:
         return max(1, round(count * self.width))
 
-    def conv(self, x: Any, name: str, filters: int, kernel: int = 3, stride: int = 1, relu: bool = True) -> Any:
-        """Convolution, BatchNorm and, unless told otherwise, ReLU."""
+    def conv(
+        self,
+        x: Any,
+        name: str,
+        filters: int,
+        kernel: Size = 3,
+        stride: Size = 1,
+        relu: bool = True,
+        halve: bool = False,
+    ) -> Any:
+        """Convolution, BatchNorm and, unless told otherwise, ReLU; sizes are (down, across), or one for both.
+
+        ``halve`` puts a max-pool before the BatchNorm, where it spares three quarters of what follows.
+        """
         layer = keras.layers.Conv2D if self.plain else lq.layers.QuantConv2D
         x = layer(
             filters,
@@ -85,7 +111,25 @@ class Layers:
             name=name,
             **self._kernel(self.quantize != "none"),
         )(x)
-        return self._norm(x, name, relu)
+        return self._norm(self.pool(x, f"{name}_pool") if halve else x, name, relu)
+
+    def sign_conv(self, x: Any, name: str, filters: int, stride: int = 1) -> Any:
+        """BatchNorm, sign, 3×3 convolution, BatchNorm: what a binary net puts beside a shortcut.
+
+        The first BatchNorm sets where the sign changes, channel by channel; a device has that as a threshold.
+        """
+        x = self._norm(x, f"{name}_in", relu=False)
+        x = lq.layers.QuantConv2D(
+            filters,
+            3,
+            strides=stride,
+            padding="same",
+            use_bias=False,
+            name=name,
+            input_quantizer=lq.quantizers.SteSign(clip_value=1.0),
+            **self._kernel(self.quantize != "none"),
+        )(x)
+        return self._norm(x, name, relu=False)
 
     def dense(self, x: Any, name: str, units: int, last: bool = False) -> Any:
         """Fully connected: with a bias when it is the last layer, else BatchNorm and ReLU."""
@@ -140,10 +184,10 @@ def _vgg(layers: Layers, x: Any, stages: list[list[int]], dense: list[int]) -> A
     return x
 
 
-def _block(layers: Layers, x: Any, name: str, filters: int, stride: int, shortcut: str) -> Any:
-    """Two 3×3 convolutions and a shortcut around them."""
-    y = layers.conv(x, f"{name}_conv1", filters, stride=stride)
-    y = layers.conv(y, f"{name}_conv2", filters, relu=False)
+def _block(layers: Layers, x: Any, name: str, filters: int, stride: Size, shortcut: str, kernel: Size = 3) -> Any:
+    """Two convolutions, 3×3 unless told otherwise, and a shortcut around them."""
+    y = layers.conv(x, f"{name}_conv1", filters, kernel, stride)
+    y = layers.conv(y, f"{name}_conv2", filters, kernel, relu=False)
     if stride != 1 or x.shape[-1] != filters:
         if shortcut == "pad":
             x = PadShortcut(filters, stride, name=f"{name}_shortcut")(x)
@@ -180,10 +224,74 @@ def _flip(layers: Layers, x: Any, widths: list[int], blocks: list[int]) -> Any:
     return keras.layers.GlobalAveragePooling2D(name="average")(x)
 
 
+def _word(layers: Layers, x: Any, width: int, depth: int) -> Any:
+    """For rows of features of a word: two strides, then convolutions at the width of eight that tiles have.
+
+    No shortcuts: with the tables of the fastest kernel, two tensors of 10×8×48 fit 32 KB of RAM, and three do not.
+    """
+    x = layers.conv(x, "conv1", layers.filters(16), stride=2)
+    x = layers.conv(x, "conv2", layers.filters(width), stride=2)
+    for number in range(3, 3 + depth):
+        x = layers.conv(x, f"conv{number}", layers.filters(width))
+    return keras.layers.GlobalAveragePooling2D(name="average")(x)
+
+
+def _signal(layers: Layers, x: Any, kernel: int, stride: int) -> Any:
+    """For windows of 1 × samples × channels: the first convolution decides how far apart samples are looked at."""
+    x = layers.conv(x, "conv1", layers.filters(16), (1, kernel), (1, stride))
+    for number, width in enumerate((32, 48, 64), 2):
+        x = layers.conv(x, f"conv{number}", layers.filters(width), (1, 5), (1, 2))
+    x = layers.conv(x, "conv5", layers.filters(64), (1, 3))
+    return keras.layers.GlobalAveragePooling2D(name="average")(x)
+
+
+def _person(layers: Layers, x: Any) -> Any:
+    """96×96 to 32×32 at once, as one-bit tiles are eight pixels wide; from there as flip-m, whose weights fit."""
+    x = layers.conv(x, "conv1", layers.filters(16), 4, 3)
+    x = layers.conv(x, "conv2", layers.filters(16))
+    for stage, width in enumerate((32, 64), 2):
+        for number in (1, 2):
+            x = _block(layers, x, f"stage{stage}_block{number}", layers.filters(width), 3 - number, "pad")
+    return keras.layers.GlobalAveragePooling2D(name="average")(x)
+
+
+def _teacher(layers: Layers, x: Any) -> Any:
+    """A wide net for --teacher that learns in few epochs: halved early, so that most of its work is at 7×7 to 15×15.
+
+    Its shape is that of Keller Jordan's airbench nets. Images larger than 64×64 are halved first.
+    """
+    while min(x.shape[1:3]) > 64:
+        x = keras.layers.AveragePooling2D(2)(x)
+    x = layers.conv(x, "conv1", layers.filters(24))
+    for number, width in enumerate((64, 256, 256), 1):
+        x = layers.conv(x, f"block{number}_conv1", layers.filters(width), halve=True)
+        x = layers.conv(x, f"block{number}_conv2", layers.filters(width))
+    return keras.layers.GlobalMaxPooling2D(name="strongest")(x)
+
+
 def _resnet18(layers: Layers, x: Any) -> Any:
     x = layers.conv(x, "conv1", layers.filters(64), kernel=7, stride=2)
     x = keras.layers.MaxPooling2D(3, strides=2, padding="same", name="pool1")(x)
     return _resnet(layers, x, [64, 128, 256, 512], 2, "conv")
+
+
+def _bireal(layers: Layers, x: Any) -> Any:
+    """Bi-Real style (Liu et al., 2018): one-bit convolutions, each with a shortcut of real numbers around it.
+
+    The first convolution reads pixels, not signs. Where the image is halved, the shortcut is an average, and new
+    channels start at zero.
+    """
+    x = layers.conv(x, "conv1", layers.filters(32), relu=False)
+    for stage, width in enumerate((64, 128), 2):
+        for number in (1, 2):
+            name, filters, stride = f"stage{stage}_conv{number}", layers.filters(width), 3 - number
+            y = layers.sign_conv(x, name, filters, stride)
+            if stride == 2:
+                x = keras.layers.AveragePooling2D(2, padding="same", name=f"{name}_half")(x)
+                x = PadShortcut(filters, name=f"{name}_shortcut")(x)
+            x = keras.layers.Add(name=f"{name}_add")([y, x])
+    x = keras.layers.ReLU(name="last_relu")(x)
+    return keras.layers.GlobalAveragePooling2D(name="average")(x)
 
 
 NETWORKS: dict[str, Callable[[Layers, Any], Any]] = {
@@ -196,11 +304,18 @@ NETWORKS: dict[str, Callable[[Layers, Any], Any]] = {
     "resnet8": lambda n, x: _cifar_resnet(n, x, 1, shortcut="conv"),
     "flip-s": lambda n, x: _flip(n, x, [32, 48], [2, 2]),
     "flip-m": lambda n, x: _flip(n, x, [32, 64], [2, 3]),
+    "flip-l": lambda n, x: _flip(n, x, [32, 64], [5, 3]),
+    "word-s": lambda n, x: _word(n, x, 48, 4),
+    "person-s": _person,
+    "signal-s": lambda n, x: _signal(n, x, 5, 2),
+    "vibration-s": lambda n, x: _signal(n, x, 32, 8),
     "vgg-small": lambda n, x: _vgg(n, x, [[16, 16], [32, 32], [64, 64]], []),
+    "bireal": _bireal,
+    "teacher": _teacher,
 }
 
 # Each max-pool halves the image, and something must be left of it.
-SMALLEST = {**dict.fromkeys(NETWORKS, 1), "vgg9": 8, "vgg-bc": 8, "vgg-small": 4}
+SMALLEST = {**dict.fromkeys(NETWORKS, 1), "vgg9": 8, "vgg-bc": 8, "vgg-small": 4, "bireal": 4, "teacher": 8}
 
 
 def build(name: str, shape: tuple[int, int, int], classes: int, layers: Layers | None = None) -> Any:

@@ -1,10 +1,12 @@
 """A user's own architecture: a function in a Python file, or the architecture of a model file (``--net``).
 
 ``my_net.py:build`` runs the user's own code: ``build(shape, classes)`` or ``build(shape, classes, layers)`` returns a
-Keras 2 model that ends in logits. With ``layers`` it makes its convolutions by ``networks.Layers``
-and decides itself what is quantized. Without, and from a model file (``.h5``, or the ``.json`` of ``model.to_json()``),
-its Conv2D layers (with ``--quantize all`` its Dense layers too) get the quantizers the settings ask for. Of a file only
-the architecture is used (weights: ``--init-from``), and it is opened without running anybody's code.
+Keras 2 model that ends in logits; where the data have values to predict, ``classes`` is how many, and it ends in these.
+With ``layers`` it makes its convolutions by ``networks.Layers`` and decides itself what is quantized.
+Without, and from a model file (``.keras``, ``.h5``, or the ``.json`` of
+``model.to_json()``), its Conv2D layers (with ``--quantize all`` its Dense layers too) get the quantizers the settings
+ask for. Of a file only the architecture is used (weights: ``--init-from``), and it is opened without running anybody's
+code.
 """
 
 from __future__ import annotations
@@ -28,16 +30,19 @@ def net_file(spec: str) -> Path:
     return Path(spec.rpartition(":")[0] if ".py:" in spec else spec)
 
 
-def build_own(spec: str, shape: tuple[int, int, int], classes: int, layers: Layers) -> Any:
-    """The Keras model that ``spec`` describes, for images of ``shape``."""
+def build_own(
+    spec: str, shape: tuple[int, int, int], classes: int, layers: Layers, values: tuple[int, ...] | None = None
+) -> Any:
+    """The Keras model that ``spec`` describes, for images of ``shape``; it gives logits of ``classes``, or ``values``
+    of that shape (or as many in a row)."""
     path, takes_layers = net_file(spec), False
     if not path.is_file():
         raise InputError(f"--net {spec}: there is no file {path}")
     if ".py:" in spec:
         model, takes_layers = _from_function(path, spec.rpartition(":")[2], shape, classes, layers)
     else:
-        model = load_model(path) if path.suffix == ".h5" else _from_json(path)
-    _check(model, spec, shape, classes)
+        model = load_model(path) if path.suffix in (".keras", ".h5") else _from_json(path)
+    _check(model, spec, shape, classes, values)
     if not takes_layers:
         if layers.width != 1:
             raise InputError(
@@ -114,7 +119,7 @@ def _from_json(path: Path) -> Any:
         raise InputError(f"{path}: not the architecture of a Keras 2 model ({_first_line(error)})") from None
 
 
-def _check(model: Any, spec: str, shape: tuple[int, int, int], classes: int) -> None:
+def _check(model: Any, spec: str, shape: tuple[int, int, int], classes: int, values: tuple[int, ...] | None) -> None:
     if not isinstance(model, keras.Model):
         raise InputError(
             f"--net {spec}: gave a {type(model).__module__}.{type(model).__name__}, expected a Keras 2 model "
@@ -126,14 +131,16 @@ def _check(model: Any, spec: str, shape: tuple[int, int, int], classes: int) -> 
         raise InputError(f"--net {spec}: a subclass of Model cannot be saved; build a functional one") from None
     if refused:
         raise InputError(f"--net {spec}: holds {', '.join(refused)}, which model.h5 may not; see docs/training.md")
-    try:
-        taken, given = tuple(model.input_shape[1:]), tuple(model.output_shape[1:])
-    except (TypeError, AttributeError):
-        raise InputError(f"--net {spec}: expected one input and one output") from None
-    if taken != tuple(shape) or given != (classes,):
+    if len(model.inputs) != 1 or len(model.outputs) != 1:
         raise InputError(
-            f"--net {spec}: takes {taken} and gives {given}; "
-            f"the data has images of {tuple(shape)} and {classes} classes"
+            f"--net {spec}: has {len(model.inputs)} inputs and {len(model.outputs)} outputs, expected one input and "
+            "one output; join several outputs by a Concatenate at the end, and the columns of y_train likewise"
+        )
+    taken, given = tuple(model.inputs[0].shape[1:]), tuple(model.outputs[0].shape[1:])
+    if taken != tuple(shape) or given not in ((classes,), values):
+        wanted = f"{classes} classes" if values is None else f"values of {values}"
+        raise InputError(
+            f"--net {spec}: takes {taken} and gives {given}; the data has images of {tuple(shape)} and {wanted}"
         )
 
 

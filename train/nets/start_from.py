@@ -10,6 +10,24 @@ from flipbit.train.settings import InputError
 COUNTERS = ("calls",)  # of a stochastic quantizer: a new run counts anew
 
 
+def copy_matching(source: Any, target: Any, path: Path) -> list[str]:
+    """Copy the weights of layers that have the same name and shapes in both; returns the layers that have not."""
+    theirs = {layer.name: _named(layer) for layer in source.layers}
+    others, copied = [], 0
+    for layer in target.layers:
+        mine = {name: v for name, v in _named(layer).items() if name not in COUNTERS}
+        found = theirs.get(layer.name, {})
+        if any(name not in found or found[name].shape != v.shape for name, v in mine.items()):
+            others.append(layer.name)
+            continue
+        for name, variable in mine.items():
+            variable.assign(found[name])
+            copied += 1
+    if not copied:
+        raise InputError(f"--init-from {path}: no layer has the name and shape of one of this net")
+    return others
+
+
 def copy_weights(source: Any, target: Any, path: Path) -> None:
     """Copy every weight of ``target`` from the layer of the same name in ``source``; ``path`` is for messages."""
     theirs = {layer.name: _named(layer) for layer in source.layers}

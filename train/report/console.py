@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich import box
 from rich.console import Console
 from rich.markup import escape
@@ -16,10 +17,11 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from flipbit.runtime.shown import shown
-from flipbit.train.loop import MODEL_FILE, Trainer, Watcher
 from flipbit.train.report.confusion import PICTURE_FILE, Confusion
 from flipbit.train.report.history import plot_history, watched, write_tensorboard
 from flipbit.train.report.summary import layer_rows
+from flipbit.train.run_folder import MODEL_FILE
+from flipbit.train.trainer import Trainer, Watcher
 
 WIDE = 110  # columns from which nothing is shortened
 CLASSES_SHOWN = 20
@@ -50,7 +52,8 @@ class Terminal(Watcher):
         self.console.print(
             f"[bold]{s.method}[/] ({s.optimizer}{rule}, lr {s.lr:g}, {s.schedule}, batch {s.batch}{growth}) "
             f"on {escape(shown(data.name))}: {data.train_size}{held} + {data.test_size} images of "
-            f"{'×'.join(map(str, data.shape))}, {len(data.classes)} classes"
+            f"{'×'.join(map(str, data.shape))}, "
+            + (f"{len(data.classes)} classes" if data.values is None else _counted(data.outputs, "value") + " each")
         )
         self.console.print(
             f"{escape(s.net_name)}, width {s.width:g}: {trainer.model.count_params():,} parameters; training keeps "
@@ -70,7 +73,7 @@ class Terminal(Watcher):
         self.task = self.progress.add_task("", status="", total=1)
 
     def epoch_started(self, epoch: int) -> None:
-        self.begin, self.seen, self.loss, self.wrong = time.perf_counter(), 0, 0.0, 0
+        self.begin, self.seen, self.loss, self.counted = time.perf_counter(), 0, 0.0, np.zeros(())
         s, size = self.trainer.settings, self.trainer.data.train_size
         self.progress.update(
             self.task,
@@ -79,10 +82,12 @@ class Terminal(Watcher):
             description=f"epoch {epoch + 1}/{s.epochs}",
         )
 
-    def step(self, images: int, loss: float, wrong: int) -> None:
-        self.seen, self.loss, self.wrong = self.seen + images, self.loss + loss * images, self.wrong + wrong
+    def step(self, images: int, loss: float, counted: np.ndarray) -> None:
+        self.seen, self.loss, self.counted = self.seen + images, self.loss + loss * images, self.counted + counted
         rate = self.seen / (time.perf_counter() - self.begin)
-        status = f"loss {self.loss / self.seen:.3f}  error {100 * self.wrong / self.seen:5.2f} %  {rate:,.0f} images/s"
+        found = self.trainer.measure.measured(self.counted, self.seen)
+        error = f"error {100 * found['error']:5.2f} %" if "error" in found else f"RMSE {found['rmse']:.4g}"
+        status = f"loss {self.loss / self.seen:.3f}  {error}  {rate:,.0f} images/s"
         self.progress.update(self.task, advance=images, status=status)
 
     def epoch_done(self, record: dict[str, Any]) -> None:
@@ -97,13 +102,16 @@ class Terminal(Watcher):
     def finished(self, trainer: Trainer) -> None:
         self.close()
         confusion = trainer.confusion
-        if self.plot and confusion is not None:
+        if self.plot and trainer.result:
             plot_history(self.folder / "curves.png", trainer.history, trainer.settings.name())
+        if self.plot and confusion is not None:
             confusion.draw(self.folder / PICTURE_FILE, trainer.settings.name())
         print_summary(self.console, trainer)
         if confusion is not None:
             print_classes(self.console, confusion)
             print_result(self.console, trainer)
+        elif trainer.result:
+            print_values(self.console, trainer)
         self.console.print(
             f"model: {shown(self.folder / MODEL_FILE)}", style="bold", highlight=False, markup=False, soft_wrap=True
         )
@@ -112,6 +120,8 @@ class Terminal(Watcher):
 def epoch_line(record: dict[str, Any], width: int, activation_bits: int | None = None) -> str:
     """One epoch in one line of at most ``width`` columns, 80 or more."""
     held = watched(record)
+    if "rmse" in record:
+        return _value_line(record, width, activation_bits)
     error, quantized = 100 * record[f"{held}_error"], record.get(f"quantized_{held}_error")
     flips = sum(layer["flips"] for layer in record["layers"])
     rounded = "" if quantized is None else f" ({100 * quantized:.2f} % in {activation_bits} bits)"
@@ -133,6 +143,25 @@ def epoch_line(record: dict[str, Any], width: int, activation_bits: int | None =
     ]
     line = "  ".join(fields)
     return line if len(line) <= width else " ".join(fields)
+
+
+def _value_line(record: dict[str, Any], width: int, activation_bits: int | None) -> str:
+    """The same of a net that gives values."""
+    held = watched(record)
+    flips = sum(layer["flips"] for layer in record["layers"])
+    quantized = record.get(f"quantized_{held}_rmse")
+    fields = [
+        f"epoch {record['epoch']:3d}",
+        f"loss {record['loss']:.4f}",
+        f"RMSE {record['rmse']:.4g}",
+        f"{held} RMSE {record[f'{held}_rmse']:.4g}"
+        + ("" if quantized is None else f" ({quantized:.4g} in {activation_bits} bits)"),
+        f"MAE {record[f'{held}_mae']:.4g}",
+        f"{short(record['images_per_second'])} images/s",
+        *([f"{short(flips)} flips"] if record["layers"] else []),
+    ]
+    line = "  ".join(fields)
+    return line if len(line) <= width else "  ".join(fields[:4])
 
 
 def short(number: float) -> str:
@@ -208,6 +237,30 @@ def print_result(console: Console, trainer: Trainer) -> None:
     if "quantized_test_error" in result:
         error, bits = 100 * result["quantized_test_error"], trainer.settings.activation_bits
         console.print(f"with activations simulated in {bits} bits: test error {error:.2f} %", highlight=False)
+
+
+def print_values(console: Console, trainer: Trainer) -> None:
+    """What a run reached whose net gives values, in one line."""
+    result, epochs = trainer.result, len(trainer.history)
+    kept = "" if result["epoch"] == epochs else f", of which epoch {result['epoch']} is kept"
+    validation = f"validation RMSE {result['validation_rmse']:.4g}, " if trainer.validation else ""
+    explained = 100 * (1 - result["test_loss"])
+    console.print(
+        f"after {epochs} epochs ({result['training_seconds']:.0f} s){kept}: training RMSE {result['rmse']:.4g}, "
+        f"{validation}[bold]test RMSE {result['test_rmse']:.4g}, MAE {result['test_mae']:.4g}[/] "
+        f"({explained:.1f} % of the values' variance explained)",
+        highlight=False,
+    )
+    if "quantized_test_rmse" in result:
+        bits = trainer.settings.activation_bits
+        console.print(
+            f"with activations simulated in {bits} bits: test RMSE {result['quantized_test_rmse']:.4g}",
+            highlight=False,
+        )
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _narrow_table(title: str) -> Table:

@@ -11,9 +11,10 @@ from flipbit.runtime.files import replacing, write_json, write_text
 from flipbit.runtime.shown import drawn
 
 WATCHED = ("test", "validation")  # a run tells either, epoch by epoch
+FIGURES = ("error", "rmse", "mae")  # the first for classes, the others for values
 EPOCH_COLUMNS = (
-    "epoch", "lr", "loss", "error", *(f"{w}_{v}" for w in WATCHED for v in ("loss", "error")),
-    *(f"quantized_{w}_error" for w in WATCHED), "images_per_second", "seconds",
+    "epoch", "lr", "loss", *FIGURES, *(f"{w}_{v}" for w in WATCHED for v in ("loss", *FIGURES)),
+    *(f"quantized_{w}_{v}" for w in WATCHED for v in FIGURES), "images_per_second", "seconds",
 )  # fmt: skip
 LAYER_COLUMNS = ("name", "changed_since_start", "changed_this_epoch", "flips", "distance")
 
@@ -29,7 +30,7 @@ def write_history(folder: Path, history: list[dict[str, Any]]) -> None:
 
 def watched(record: dict[str, Any]) -> str:
     """Whose error a run tells after each epoch: test or validation."""
-    return next(w for w in WATCHED if f"{w}_error" in record)
+    return next(w for w in WATCHED if f"{w}_loss" in record)
 
 
 def _csv(columns: tuple[str, ...], rows: list[list[Any]]) -> str:
@@ -59,7 +60,7 @@ def write_tensorboard(folder: Path, record: dict[str, Any]) -> None:
 
 
 def plot_history(path: Path, history: list[dict[str, Any]], title: str) -> None:
-    """Error and loss; and, for quantized nets, how the bits of each layer moved."""
+    """Error (of values, its root mean square) and loss; and, for quantized nets, how the bits of each layer moved."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -70,15 +71,21 @@ def plot_history(path: Path, history: list[dict[str, Any]], title: str) -> None:
     figure, axes = pyplot.subplots(rows, 2, figsize=(11, 4 * rows), squeeze=False, layout="constrained")
     epochs = [record["epoch"] for record in history]
     held = watched(history[-1])
-    for name, style, label in (("error", "-", "training"), (f"{held}_error", "--", held)):
-        axes[0][0].plot(epochs, [100 * record[name] for record in history], style, label=label)
+    last = history[-1]
+    classes = "error" in last
+    figure_name, percent = ("error", 100) if classes else ("rmse", 1)
+    for name, style, label in ((figure_name, "-", "training"), (f"{held}_{figure_name}", "--", held)):
+        axes[0][0].plot(epochs, [percent * record[name] for record in history], style, label=label)
     for name, style, label in (("loss", "-", "training"), (f"{held}_loss", "--", held)):
         axes[0][1].plot(epochs, [record[name] for record in history], style, label=label)
-    last = history[-1]
-    axes[0][0].set(
-        title=f"{drawn(title)}: {100 * last[f'{held}_error']:.2f} % {held} error", ylabel="error, %", ylim=(0, None)
+    if classes:
+        reached, axis_name = f"{100 * last[f'{held}_error']:.2f} % {held} error", "error, %"
+    else:
+        reached, axis_name = f"{held} RMSE {last[f'{held}_rmse']:.4g}", "root mean square of the errors"
+    axes[0][0].set(title=f"{drawn(title)}: {reached}", ylabel=axis_name, ylim=(0, None))
+    axes[0][1].set(
+        title="loss", ylabel="cross-entropy, nats" if classes else "squared error / variance", ylim=(0, None)
     )
-    axes[0][1].set(title="loss", ylabel="cross-entropy, nats", ylim=(0, None))
     if layers:
         colours = pyplot.cm.viridis([i / max(1, len(layers) - 1) for i in range(len(layers))])
         for i, colour in enumerate(colours):

@@ -14,8 +14,6 @@ from PIL import Image
 from flipbit.runtime.files import replacing
 from flipbit.train.settings import InputError
 
-SCALES = ("quick", "small", "paper")
-
 Size = TypeVar("Size")
 
 
@@ -34,7 +32,7 @@ class Outcome:
 def size_of(scale: str, sizes: Mapping[str, Size]) -> Size:
     """The entry of ``sizes`` for a scale."""
     if scale not in sizes:
-        raise InputError(f"scale {scale!r}: choose from {', '.join(SCALES)}")
+        raise InputError(f"scale {scale!r}: choose from {', '.join(sizes)}")
     return sizes[scale]
 
 

@@ -1,0 +1,1 @@
+"""One training on several workers: who they are, how they meet, and what they exchange."""
