@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from typing import Any
 
-# These two share their name with the module they live in: bound here, the name is the function. No framework is
+# These share their name with the module they live in: bound here, the name is the function. No framework is
 # imported before they are called.
 from flipbit.export.read.from_keras import from_keras
+from flipbit.export.read.from_onnx import from_onnx
 from flipbit.export.read.from_torch import from_torch
 
-__all__ = ["ExportError", "Graph", "convert", "from_keras", "from_torch", "load_tflite"]
+__all__ = ["ExportError", "Graph", "convert", "from_keras", "from_onnx", "from_torch", "load_tflite"]
 
 _HOME = {"ExportError": "graph", "Graph": "graph", "convert": "conversion", "load_tflite": "check.tflite_load"}
 

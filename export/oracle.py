@@ -13,8 +13,13 @@ from flipbit.export.graph import (
     Add,
     Array,
     AveragePool,
+    Binarize,
+    BitConv,
+    BitPool,
+    Concat,
     Conv,
     Dense,
+    DepthwiseConv,
     ExportError,
     Flatten,
     Graph,
@@ -22,6 +27,7 @@ from flipbit.export.graph import (
     Op,
     PadShortcut,
     Relu,
+    Table,
     Tensor,
     Weighted,
 )
@@ -33,6 +39,8 @@ def run(graph: Graph, images: Array) -> dict[str, Array]:
     ``images`` are real numbers as the net saw them in training; for a quantized graph they may be int8 already.
     """
     source = graph.tensors[graph.input]
+    if images.ndim == 3 and source.shape == (1, *images.shape[1:]):
+        images = images[:, None]  # a sequence is an image of height 1
     if images.shape[1:] != source.shape:
         raise ValueError(f"images of {images.shape[1:]}, but the net takes {source.shape}")
     if graph.quantized:
@@ -91,7 +99,9 @@ def pad(x: Array, padding: tuple[int, int, int, int], value: float) -> Array:
 def products(op: Weighted, x: Array, zero: float) -> Array:
     """Σ x·w of each output channel. float64 holds every integer that can occur exactly."""
     weights = op.weights.astype(np.float64)
-    if isinstance(op, Conv):
+    if isinstance(op, DepthwiseConv):
+        return np.einsum("nyxijc,ijc->nyxc", windows(pad(x, op.padding, zero), op.size, op.stride), weights)
+    if isinstance(op, (Conv, BitConv)):
         height, width = op.weights.shape[:2]
         x = windows(pad(x, op.padding, zero), (height, width), op.stride)
         x = x.reshape(*x.shape[:3], -1)
@@ -111,42 +121,62 @@ def requantize(
     return np.clip(rounded + zero_point, low, 127).astype(np.int8)
 
 
+def _outside(op: Weighted, zero: float) -> float:
+    """What lies around an image."""
+    return 1.0 if isinstance(op, BitConv) and op.ones else zero
+
+
+def _shaped(graph: Graph, op: Weighted, y: Array) -> Array:
+    """A convolution of bits may give a vector: a dense layer of signs."""
+    return y.reshape(len(y), *graph.tensors[op.output].shape) if isinstance(op, BitConv) else y
+
+
 def _weighted_real(graph: Graph, op: Op, x: Array) -> Array:
     assert isinstance(op, Weighted)
-    y = products(op, x, 0.0) * op.scale + op.bias
-    return np.maximum(y, 0) if op.relu else y
+    return _clipped(_shaped(graph, op, products(op, x, _outside(op, 0.0)) * op.scale + op.bias), op)
+
+
+def _clipped(y: Array, op: Weighted | Add) -> Array:
+    return np.clip(y, 0, op.ceiling) if op.relu else y
 
 
 def _weighted_integer(graph: Graph, op: Op, x: Array) -> Array:
     assert isinstance(op, Weighted) and op.requantize is not None
     source, target, r = graph.tensors[op.inputs[0]], graph.tensors[op.output], op.requantize
-    acc = products(op, x, source.zero_point)
+    acc = _shaped(graph, op, products(op, x, _outside(op, source.zero_point)))
     return requantize(acc, r.bias, r.multiplier, r.shift, target.zero_point, op.relu)
 
 
 def _max_pool(graph: Graph, op: Op, x: Array) -> Array:
-    assert isinstance(op, MaxPool)
+    assert isinstance(op, (MaxPool, BitPool))
     lowest = -128 if x.dtype == np.int8 else -np.inf
     return windows(pad(x, op.padding, lowest), op.size, op.stride).max((3, 4))
 
 
 def _average_real(graph: Graph, op: Op, x: Array) -> Array:
     assert isinstance(op, AveragePool)
-    return windows(x, op.size, op.stride).mean((3, 4)).reshape(len(x), *graph.tensors[op.output].shape)
+    total = windows(pad(x, op.padding, 0), op.size, op.stride).sum((3, 4))
+    return (total / _pixels(op, x)).reshape(len(x), *graph.tensors[op.output].shape)
+
+
+def _pixels(op: AveragePool, x: Array) -> Array:
+    """How many pixels of each window lie inside the image, (1, out height, out width, 1)."""
+    return windows(pad(np.ones((1, *x.shape[1:3], 1), np.int64), op.padding, 0), op.size, op.stride).sum((3, 4))
 
 
 def _average_integer(graph: Graph, op: Op, x: Array) -> Array:
     assert isinstance(op, AveragePool)
     source, target = graph.tensors[op.inputs[0]], graph.tensors[op.output]
-    total = windows(x, op.size, op.stride).sum((3, 4), dtype=np.int64)
-    offset = -source.zero_point * op.size[0] * op.size[1]
-    mean = requantize(total, offset, op.multiplier, op.shift, target.zero_point, False)
+    total = windows(pad(x, op.padding, 0), op.size, op.stride).sum((3, 4), dtype=np.int64)
+    n, window = _pixels(op, x), op.size[0] * op.size[1]
+    multiplier = (op.multiplier * window + n // 2) // n  # larger where a window is not whole
+    mean = requantize(total, -source.zero_point * n, multiplier, op.shift, target.zero_point, False)
     return mean.reshape(len(x), *target.shape)
 
 
 def _add_real(graph: Graph, op: Op, a: Array, b: Array) -> Array:
     assert isinstance(op, Add)
-    return np.maximum(a + b, 0) if op.relu else a + b
+    return _clipped(a + b, op)
 
 
 def _add_integer(graph: Graph, op: Op, a: Array, b: Array) -> Array:
@@ -172,18 +202,70 @@ def _flatten(graph: Graph, op: Op, x: Array) -> Array:
     return x.reshape(len(x), -1)
 
 
+def _table_real(graph: Graph, op: Op, x: Array) -> Array:
+    assert isinstance(op, Table)
+    return op.function(x)
+
+
+def _table_integer(graph: Graph, op: Op, x: Array) -> Array:
+    assert isinstance(op, Table) and op.table is not None
+    return np.asarray(op.table)[x.astype(np.int64) + 128]
+
+
+def _concat_real(graph: Graph, op: Op, a: Array, b: Array) -> Array:
+    return np.concatenate([a, b], axis=-1)
+
+
+def _concat_integer(graph: Graph, op: Op, a: Array, b: Array) -> Array:
+    assert isinstance(op, Concat)
+    zero_point = graph.tensors[op.output].zero_point
+    parts = [
+        requantize(x, -graph.tensors[name].zero_point, factor, op.shift, zero_point, False)
+        for x, name, factor in zip((a, b), op.inputs, op.multipliers)
+    ]
+    return np.concatenate(parts, axis=-1)
+
+
+def _binarize_real(graph: Graph, op: Op, x: Array) -> Array:
+    assert isinstance(op, Binarize)
+    return np.where(op.positive(x), 1.0, -1.0).reshape(len(x), *graph.tensors[op.output].shape)
+
+
+def _binarize_integer(graph: Graph, op: Op, x: Array) -> Array:
+    assert isinstance(op, Binarize) and op.threshold is not None and op.inverted is not None
+    bits = (x >= op.threshold) != op.inverted
+    return np.where(bits, 1, -1).astype(np.int8).reshape(len(x), *graph.tensors[op.output].shape)
+
+
 Kernels = dict[type, Callable[..., Array]]
 _SHARED: Kernels = {
     MaxPool: _max_pool,
+    BitPool: _max_pool,
     PadShortcut: _pad_shortcut,
     Relu: _relu,
     Flatten: _flatten,
 }
-_REAL: Kernels = {**_SHARED, Conv: _weighted_real, Dense: _weighted_real, AveragePool: _average_real, Add: _add_real}
+_REAL: Kernels = {
+    **_SHARED,
+    Conv: _weighted_real,
+    DepthwiseConv: _weighted_real,
+    Dense: _weighted_real,
+    BitConv: _weighted_real,
+    AveragePool: _average_real,
+    Add: _add_real,
+    Table: _table_real,
+    Concat: _concat_real,
+    Binarize: _binarize_real,
+}
 _INTEGER: Kernels = {
     **_SHARED,
     Conv: _weighted_integer,
+    DepthwiseConv: _weighted_integer,
     Dense: _weighted_integer,
+    BitConv: _weighted_integer,
     AveragePool: _average_integer,
     Add: _add_integer,
+    Table: _table_integer,
+    Concat: _concat_integer,
+    Binarize: _binarize_integer,
 }

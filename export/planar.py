@@ -51,6 +51,8 @@ def orders(graph: Graph) -> dict[str, Array]:
     if graph.input in group:
         found[graph.input] = as_in_graph(graph.input, "the input's")
     for op in graph:
+        if op.traits.shape is Shape.BITS and op.inputs[0] in group:
+            settle(op.inputs[0], as_in_graph(op.inputs[0], f"{op.name}'s"), op)
         if op.output not in group:
             continue
         if op.traits.shape is Shape.FLAT:
@@ -67,6 +69,14 @@ def orders(graph: Graph) -> dict[str, Array]:
                 group[first] = other
                 if first in found:
                     settle(other, found.pop(first), op)
+        elif op.traits.shape is Shape.JOINED:
+            parts, start = [], 0
+            for name in op.inputs:
+                if root(name) not in found:
+                    settle(name, as_in_graph(name, f"{op.name}'s"), op)
+                parts.append(start + found[root(name)].places)
+                start += graph.tensors[name].size
+            settle(op.output, _Order(np.concatenate(parts), f"{op.name}'s"), op)
         elif op.traits.shape is not Shape.VECTORS:
             settle(op.output, as_in_graph(op.output, f"{op.name}'s"), op)
     if graph.output in group:

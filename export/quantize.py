@@ -10,15 +10,21 @@ from dataclasses import replace
 
 import numpy as np
 
+from flipbit.export import oracle
 from flipbit.export.calibrate import Range
 from flipbit.export.graph import (
     Add,
     Array,
     AveragePool,
+    Binarize,
+    BitConv,
+    Concat,
     ExportError,
+    Given,
     Graph,
     Op,
     Requantize,
+    Table,
     Tensor,
     Weighted,
 )
@@ -32,25 +38,63 @@ SUM_BITS = 22
 # in TFLite's two-step rounding (weights are ±64 there), so that all tools round the same number once: docs/numerics.md.
 SIGNIFICANT_BITS = 6
 MAX_SHIFT = 30  # of 32-bit products
+HEADROOM = 2  # bits that multipliers may grow by, where a device moves them
 MAX_LONG_SHIFT = 46  # of 64-bit products: a 31-bit multiplier for ratios down to 2^-16
+# Multiplier / 2^shift of an int8 channel whose weights hardly count beside its bias (a gain of 0, pruned weights): the
+# bias, up to 512 steps of the output, takes 30 bits then.
+LEAST_RATIO = 2.0**-21
 
 
-def quantize_graph(graph: Graph, ranges: dict[str, Range], source: tuple[float, int] | None = None) -> Graph:
-    """The same net in integers. ``source`` is the input's scale and zero point, where these are known beforehand."""
+def quantize_graph(
+    graph: Graph, ranges: dict[str, Range], source: tuple[float, int] | None = None, headroom: int = 0
+) -> Graph:
+    """The same net in integers. ``source`` is the input's scale and zero point, where these are known beforehand;
+    ``headroom`` the bits by which multipliers of binary layers may grow on a device.
+
+    Scales that the net brings along (``graph.given``) stay; ``ranges`` serve for the other tensors.
+    """
     tensors = dict(graph.tensors)
     ops: list[Op] = []
-    scale, zero = source or _affine(ranges[graph.input])
+    ranges = _shared(graph, ranges) if ranges else {}
+    given = graph.given or Given({})
+    scale, zero = given.steps.get(graph.input) or source or _affine(ranges[graph.input])
     tensors[graph.input] = replace(tensors[graph.input], scale=scale, zero_point=zero)
     for op in graph:
         inputs = [tensors[name] for name in op.inputs]
         if op.traits.keeps_scale:  # values move but do not change
             target = replace(tensors[op.output], scale=inputs[0].scale, zero_point=inputs[0].zero_point)
+        elif op.traits.writes_bits:
+            target = replace(tensors[op.output], scale=1.0, zero_point=0)
         else:
-            scale, zero = _affine(ranges[op.output])
+            scale, zero = given.steps.get(op.output) or _affine(ranges[op.output])
             target = replace(tensors[op.output], scale=scale, zero_point=zero)
         tensors[op.output] = target
-        ops.append(_integers(op, inputs, target))
+        inputs = [replace(t, scale=given.reads.get((op.output, i), t.scale)) for i, t in enumerate(inputs)]
+        ops.append(_integers(op, inputs, target, headroom))
     return replace(graph.with_ops(ops, tensors), real=graph)
+
+
+def _shared(graph: Graph, ranges: dict[str, Range]) -> dict[str, Range]:
+    """The same ranges, but what only a concatenation reads has its range: putting together then changes no value."""
+    ranges = dict(ranges)
+    writer = {op.output: op for op in graph}
+    readers: dict[str, int] = {graph.output: 1}
+    for op in graph:
+        for name in set(op.inputs):
+            readers[name] = readers.get(name, 0) + 1
+    for op in reversed(graph.ops):
+        if not isinstance(op, Concat):
+            continue
+        for name in op.inputs:
+            while name in writer and readers[name] == 1:
+                ceiling = getattr(writer[name], "ceiling", None)  # the end of int8 clips at it
+                if ceiling is not None and ranges[op.output].high > ceiling:
+                    break
+                ranges[name] = ranges[op.output]
+                if not writer[name].traits.keeps_scale:
+                    break
+                (name,) = writer[name].inputs
+    return ranges
 
 
 def _affine(found: Range) -> tuple[float, int]:
@@ -62,21 +106,45 @@ def _affine(found: Range) -> tuple[float, int]:
     return float(scale), int(np.clip(np.round(-128 - low / float(scale)), -128, 127))
 
 
-def _integers(op: Op, inputs: list[Tensor], target: Tensor) -> Op:
+def _integers(op: Op, inputs: list[Tensor], target: Tensor, headroom: int) -> Op:
     if isinstance(op, Weighted):
-        return _weighted(op, inputs[0], target)
+        return _weighted(op, inputs[0], target, headroom)
     scales = [float(t.scale or 1.0) for t in inputs]
     out = float(target.scale or 1.0)
     if isinstance(op, AveragePool):
         ratio = scales[0] / (out * op.size[0] * op.size[1])
-        (multiplier,), shift = multipliers(np.array([ratio]), np.array([255.0 * op.size[0] * op.size[1]]), SUM_BITS)
+        # Over the border fewer pixels count more, and their multiplier is rounded once more: n · m ≤ window · (m + 1).
+        reach = 255.0 * op.size[0] * op.size[1] * (2 if any(op.padding) else 1)
+        (multiplier,), shift = multipliers(np.array([ratio]), np.array([reach]), SUM_BITS)
         return replace(op, multiplier=int(multiplier), shift=shift)
     if isinstance(op, Add):
         (a, b), shift = multipliers(np.array(scales) / out, np.array([2 * 255.0, 2 * 255.0]), SUM_BITS)
         return replace(op, multipliers=(int(a), int(b)), shift=shift)
+    if isinstance(op, Concat):
+        (a, b), shift = multipliers(np.array(scales) / out, np.array([2 * 255.0, 2 * 255.0]), SUM_BITS)
+        return replace(op, multipliers=(int(a), int(b)), shift=shift)
+    if isinstance(op, Table):
+        return replace(op, table=table_of(op, inputs[0], target))
+    if isinstance(op, Binarize):
+        return _thresholds(op, inputs[0])
     if op.traits.shifts:
         raise ExportError(f"{op.name}: {op.kind} is requantized, but quantize.py does not say how")
     return op
+
+
+def table_of(op: Table, source: Tensor, target: Tensor) -> Array:
+    """The result of each int8, the nearest to that of the real number it stands for."""
+    return oracle.quantize(op.function(oracle.dequantize(np.arange(-128, 128), source)), target)
+
+
+def _thresholds(op: Binarize, source: Tensor) -> Binarize:
+    """Where the sign of each channel changes among the 256 values that its input can have: no rounding is left."""
+    assert source.scale is not None
+    real = source.scale * (np.arange(-128, 128) - source.zero_point)
+    positive = op.positive(real[:, None])  # (256, channels), rising or falling
+    inverted = positive[0] & ~positive[-1]
+    threshold = 128 - (positive != inverted).sum(0)
+    return replace(op, threshold=threshold.astype(np.int16), inverted=inverted)
 
 
 def multipliers(ratios: Array, largest: Array, bits: int, significant: int | None = None) -> tuple[Array, int]:
@@ -108,9 +176,9 @@ def ratio_for_float(multiplier: Array | int, shift: int, summed: bool = False) -
     return multiplier / 2.0**shift * np.where(coarse, 1 + 2.0**-21, 1.0)
 
 
-def _weighted(op: Weighted, source: Tensor, target: Tensor) -> Weighted:
+def _weighted(op: Weighted, source: Tensor, target: Tensor, headroom: int) -> Weighted:
     scale_in, scale_out = float(source.scale or 1.0), float(target.scale or 1.0)
-    if op.binary:
+    if op.binary or op.weights.dtype == np.int8:  # single bits, or integers that the net came with
         weights, step = op.weights, op.scale
     else:
         # int8 per output channel, symmetric: −127 … 127.
@@ -122,12 +190,27 @@ def _weighted(op: Weighted, source: Tensor, target: Tensor) -> Weighted:
     sums = weights.reshape(-1, op.channels).astype(np.int64)
     if op.binary:
         # Bits may flip on the device: the bound is for any signs.
-        reach = np.full(op.channels, 128.0 * len(sums))
+        inputs = 1.0 if isinstance(op, BitConv) else 128.0
+        reach = np.full(op.channels, inputs * len(sums))
         multiplier, shift, bias = _fit(op, ratios, reach, sums.sum(0), source.zero_point, scale_out)
+        if headroom and shift > headroom:
+            shift -= headroom
+            multiplier = np.maximum(np.round(multiplier / 2.0**headroom), 1).astype(np.int64)
+            bias = _bias(op, multiplier, shift, sums.sum(0), source.zero_point, scale_out)
     else:
         shift = min(MAX_LONG_SHIFT, max(1, int(30 - np.floor(np.log2(max(ratios.max(), 2.0**-16))))))
         multiplier = np.maximum(np.round(ratios * 2.0**shift), 1).astype(np.int64)
         bias = _bias(op, multiplier, shift, sums.sum(0), source.zero_point, scale_out)
+        lost = (np.abs(bias) > INT31) & (ratios < LEAST_RATIO)
+        if lost.any():
+            least = max(1, round(LEAST_RATIO * 2.0**shift))
+            small = np.round(op.weights * op.scale * (scale_in / scale_out * 2.0**shift / least))
+            weights = np.where(lost, small, weights).astype(np.int8)
+            multiplier = np.where(lost, least, multiplier)
+            sums = weights.reshape(-1, op.channels).astype(np.int64)
+            bias = _bias(op, multiplier, shift, sums.sum(0), source.zero_point, scale_out)
+            # What is far below or above the output's range stays there.
+            bias = np.where(lost, np.clip(bias, -(2**30), 2**30), bias)
         if np.abs(bias).max(initial=0) > INT31:
             raise ExportError(
                 f"{op.name}: a bias is too large for int32 beside its scale; is a BatchNorm gain near zero?"

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from flipbit.export.graph import Array, Graph
+from flipbit.export.oracle import dequantize
 
 ALMOST = 1e-4  # real numbers that differ by less, relative to the largest, count as equal
 
@@ -72,19 +73,25 @@ class LayerDifferences:
 
 
 class Tally:
-    """Accuracy, agreement and differences at the output, batch by batch, in the numbers a net gives: reals or int8."""
+    """Accuracy (of values, their errors), agreement and differences at the output, batch by batch, in the numbers a net
+    gives: reals or int8."""
 
     def __init__(self, graph: Graph):
-        self.quantized = graph.quantized
+        self.quantized, self.gives_values = graph.quantized, graph.values
+        self.target = graph.tensors[graph.output]
+        self.errors = self.absolute = 0.0  # of values, to those that the data have
         self.seen = self.right = self.agreed = self.values = 0
         self.largest = self.size = 0.0
         self.squares = self.total = self.total_squares = 0.0
 
     def add(self, found: Array, expected: Array, labels: Array) -> None:
-        best = found.reshape(len(found), -1).argmax(1)
         self.seen += len(labels)
-        self.right += int(np.sum(best == labels))
-        self.agreed += int(np.sum(best == expected.reshape(len(expected), -1).argmax(1)))
+        if self.gives_values:
+            self._add_values(found, labels)
+        else:
+            best = found.reshape(len(found), -1).argmax(1)
+            self.right += int(np.sum(best == labels))
+            self.agreed += int(np.sum(best == expected.reshape(len(expected), -1).argmax(1)))
         found, expected = found.astype(np.float64), expected.astype(np.float64)
         self.largest = max(self.largest, float(np.abs(found - expected).max(initial=0)))
         self.size = max(self.size, float(np.abs(expected).max(initial=0)))
@@ -92,6 +99,23 @@ class Tally:
         self.squares += float(np.sum((found - expected) ** 2))
         self.total += float(expected.sum())
         self.total_squares += float(np.sum(expected**2))
+
+    def _add_values(self, found: Array, wanted: Array) -> None:
+        values = found.reshape(len(found), -1)
+        if self.quantized:
+            values = dequantize(values, self.target)
+        apart = values - wanted.reshape(len(wanted), -1)
+        self.errors += float(np.mean(apart**2, 1).sum())
+        self.absolute += float(np.mean(np.abs(apart), 1).sum())
+
+    @property
+    def rmse(self) -> float:
+        """Root mean square of the errors of values, in the units of the data."""
+        return float(np.sqrt(self.errors / max(1, self.seen)))
+
+    @property
+    def mae(self) -> float:
+        return self.absolute / max(1, self.seen)
 
     @property
     def accuracy(self) -> float:
@@ -120,7 +144,10 @@ class Tally:
         return LayerDifference("", shown, 0, self.quantized).largest_text
 
     def to_json(self) -> dict[str, Any]:
+        good: dict[str, Any] = {"accuracy": self.accuracy, "agreement": self.agreement}
+        if self.gives_values:
+            good = {"rmse": self.rmse, "mae": self.mae}
         return {
-            "accuracy": self.accuracy, "agreement": self.agreement, "noise": self.noise,
+            **good, "noise": self.noise,
             "largest": self.largest if self.quantized else self.relative, "images": self.seen,
         }  # fmt: skip

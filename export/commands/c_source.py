@@ -33,12 +33,12 @@ def _parser() -> argparse.ArgumentParser:
     p.epilog = f"{p.epilog}\n  python export/to_c.py tuned.fbit --for arduino -o insects"
     for action in p._actions:
         if action.dest == "model":
-            action.help = "model.h5 (Keras), model.pt2 (torch.export), or an image (.fbit), which is taken as it is"
+            action.help = "model.keras, model.h5, model.onnx, model.pt2, or an image (.fbit), which is taken as it is"
     return p
 
 
 def add_target_option(p: argparse.ArgumentParser) -> None:
-    p.add_argument("--for", dest="target", choices=TARGETS, help=f"a whole folder: {', '.join(TARGETS.values())}")
+    p.add_argument("--for", dest="target", choices=TARGETS, help=f"write a folder: {', '.join(TARGETS.values())}")
 
 
 def export(given: argparse.Namespace) -> None:
@@ -98,7 +98,9 @@ def _from_image(given: argparse.Namespace) -> None:
 def _example_input(model: Model, data: str | None) -> Array:
     """What the example of an image's project classifies: the first picture of ``data``, else noise."""
     if data is not None:
-        found = load_data(data, model.input_shape, model.labels)
+        found = load_data(
+            data, model.input_shape, model.labels, front_end=model.image.front_end, values=model.value_count
+        )
         if not len(found.x):
             raise ExportError(f"{data}: no images")
         return found.x[0]

@@ -27,6 +27,7 @@ FORMATS = {
     "c": ("c", "C source: the device image as a constant array, and a header"),
 }
 INTEGERS_ONLY = ("fbit", "c")
+MOST_REFERENCES = 0xFFFF
 STOPPED = "stopped; nothing was written"
 PACKABLE = ("onnx", "tflite")
 EXTRAS = "train,export"
@@ -42,7 +43,7 @@ def parser(kind: str) -> argparse.ArgumentParser:
         f"  {script} model.h5 -o net.{suffix} --calibrate my_photos/ --samples 200",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    p.add_argument("model", type=Path, help="model.h5 (Keras), or model.pt2 (torch.export)")
+    p.add_argument("model", type=Path, help="model.keras or model.h5 (Keras), model.onnx, model.pt2 (torch.export)")
     p.add_argument("-o", "--output", type=Path, metavar="FILE", help=f"where to write (beside the model, .{suffix})")
     if kind not in INTEGERS_ONLY:
         add_packing_options(p)
@@ -52,19 +53,32 @@ def parser(kind: str) -> argparse.ArgumentParser:
 
 def add_packing_options(p: argparse.ArgumentParser) -> None:
     """Choices that formats for other tools leave open."""
-    p.add_argument("--activations", choices=("int8", "float"), default="int8", help="between layers (int8)")
-    p.add_argument("--weights", choices=("packed", "unpacked"), default="packed", help="one bit each, or plain")
+    p.add_argument("--activations", choices=("int8", "float"), default="int8", help="type of activations (int8)")
+    p.add_argument(
+        "--weights", choices=("packed", "unpacked"), default="packed", help="one bit per weight, or unpacked"
+    )
 
 
 def add_options(p: argparse.ArgumentParser) -> None:
     """What every format takes."""
-    p.add_argument("--calibrate", metavar="DATA", help="data set, .npz or image folder; else what run.json names")
+    p.add_argument(
+        "--calibrate", metavar="DATA", help="data set, .npz, image folder, or .npy of inputs; else run.json's"
+    )
     p.add_argument("--samples", type=int, default=500, metavar="N", help="images to calibrate on (500)")
-    p.add_argument("--method", choices=METHODS, default=METHODS[0], help=f"of calibration ({METHODS[0]})")
-    p.add_argument("--data-dir", metavar="DIR", help="where official data files lie (FLIPBIT_DATA)")
+    p.add_argument("--method", choices=METHODS, default=METHODS[0], help=f"calibration method ({METHODS[0]})")
+    p.add_argument(
+        "--references", type=int, default=0, metavar="N",
+        help="store references from N training images, for finetune --method recalibrate; 2000 is usual (none)",
+    )  # fmt: skip
+    p.add_argument("--data-dir", metavar="DIR", help="folder of the official data files (FLIPBIT_DATA)")
     add_pixel_options(p)
+    add_values_option(p)
     p.add_argument("--int8-weights", action="store_true", help="accept a net without binary layers")
     p.add_argument("--json", type=Path, metavar="FILE", help="write the table there too")
+
+
+def add_values_option(p: argparse.ArgumentParser) -> None:
+    p.add_argument("--values", action="store_true", help="outputs are values (angles, counts), not scores of classes")
 
 
 def add_pixel_options(p: argparse.ArgumentParser) -> None:
@@ -90,7 +104,7 @@ def stated_pixels(given: argparse.Namespace) -> Pixels | None:
         return None
     if offset is None or scale is None:
         missing = "--pixel-offset" if offset is None else "--pixel-scale"
-        raise ExportError(f"{missing} is missing: the input is (pixel - offset) * scale, and both must be said")
+        raise ExportError(f"{missing} is missing: the input is (pixel - offset) * scale; give both")
     try:
         return Pixels(offset, scale)
     except ValueError as error:
@@ -112,20 +126,29 @@ def a_console() -> Console:
 
 def read_graph(given: argparse.Namespace, console: Console) -> tuple[Source, Graph, Array]:
     """The model, its deploy graph as asked for, and the images it was calibrated on (none for real numbers)."""
-    from flipbit.export.conversion import open_source, require_binary, sample_images, to_int8
+    from flipbit.export.conversion import open_source, require_binary, sample_images, scales_known, to_int8
 
     if given.samples < 1:
         raise ExportError(f"--samples {given.samples}: at least 1")
-    source = open_source(given.model, stated_pixels(given))
+    if not 0 <= given.references <= MOST_REFERENCES:
+        raise ExportError(f"--references {given.references}: 0 to {MOST_REFERENCES} images")
+    source = open_source(given.model, stated_pixels(given), given.values)
     graph = source.real()
     if not given.int8_weights:
         require_binary(graph)
     images = np.zeros((0, *graph.tensors[graph.input].shape), np.uint8)
     if getattr(given, "activations", "int8") == "int8":
+        own = scales_known(graph)
         with console.status("calibrating"):
-            images = sample_images(source, given.calibrate, given.samples, given.data_dir)
-            graph = to_int8(graph, source, images, given.method)
-        console.print(f"calibrated on {len(images)} images ({given.method}); the net sees {source.pixels.formula}")
+            if given.calibrate or not own:
+                images = sample_images(source, given.calibrate, given.samples, given.data_dir)
+            plain = None
+            if given.references:
+                plain = sample_images(source, given.calibrate, given.references, given.data_dir)
+            graph = to_int8(graph, source, images, given.method, plain)
+        how = "scales as the model has them" if own else f"calibrated on {len(images)} images ({given.method})"
+        known = source.known_pixels if images.dtype == np.float32 else source.pixels
+        console.print(f"{how}; the net sees {known.formula if known else 'real numbers as they are'}")
     return source, graph, images
 
 
@@ -142,6 +165,8 @@ def export(kind: str, given: argparse.Namespace) -> None:
     check_place(path, given.json)
     console, begin = a_console(), time.perf_counter()
     source, graph, _ = read_graph(given, console)
+    if path.resolve() == given.model.resolve():
+        raise ExportError(f"{path}: would replace the model; name another file with -o")
     pixels = source.known_pixels  # a file in real numbers can do without
     options: dict[str, Any] = {"input_formula": pixels.formula if pixels else None}
     if kind in PACKABLE:

@@ -35,8 +35,8 @@ class Description:
 
 
 def describe(path: Path) -> Description:
-    """Reads .fbit, .onnx, .tflite and .h5 files; raises :class:`ExportError` for others and for damaged ones."""
-    readers = {".fbit": _fbit, ".onnx": _onnx, ".tflite": _tflite, ".h5": _model, ".pt2": _model}
+    """Reads the formats below; raises :class:`ExportError` for others and for damaged files."""
+    readers = {".fbit": _fbit, ".onnx": _onnx, ".tflite": _tflite, ".h5": _model, ".keras": _model, ".pt2": _model}
     if path.suffix not in readers:
         if path.exists():
             recognise(path)  # says what it is, unless it is a model under another name
@@ -64,13 +64,19 @@ def _fbit(path: Path) -> Description:
         names = tuple(f"t{i}" for i in op.inputs)
         shape = image.tensors[op.output].shape
         nodes.append(Node(op.name, kind, names, (f"t{op.output}",), shape, bits, weights + parameters))
-    source = image.tensors[image.input]
+    source, target = image.tensors[image.input], image.tensors[image.output]
     facts = {
         "input": f"int8 {'×'.join(map(str, source.shape))}, scale {source.scale:g}, zero point {source.zero_point}",
         "pixels": image.metadata.get("input"),
+        "output": f"values, scale {target.scale:g}, zero point {target.zero_point}" if image.values else None,
         "classes": ", ".join(image.labels),
     }
-    return Description("flipbit image, version 1", len(image.data), nodes, {k: v for k, v in facts.items() if v})
+    return Description(
+        f"flipbit image, version {int.from_bytes(image.data[4:6], 'little')}",
+        len(image.data),
+        nodes,
+        {k: v for k, v in facts.items() if v},
+    )
 
 
 def _onnx(path: Path) -> Description:

@@ -25,7 +25,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     p = CommandParser(
         prog=prog, description=description, epilog=epilog, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    p.add_argument("model", type=Path, help="model.h5 (Keras), model.pt2 (torch.export); for C also an image (.fbit)")
+    p.add_argument("model", type=Path, help="model.keras, model.h5, model.onnx, model.pt2; for C also an image (.fbit)")
     p.add_argument("-o", "--output", type=Path, metavar="FILE", help="where to write (beside the model)")
     p.add_argument("--to", dest="kind", choices=convert.FORMATS, help="format (what -o ends in, else fbit)")
     c_source.add_target_option(p)

@@ -1,4 +1,4 @@
-"""Show a model file (.fbit, .onnx, .tflite, .h5) as a table, and as a picture.
+"""Show a model file (.fbit, .onnx, .tflite, .keras, .h5, .pt2) as a table, and as a picture.
 
 examples:
   flipbit show model.fbit

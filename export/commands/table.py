@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from flipbit.export.graph import Conv, Graph, Weighted
+from flipbit.export.graph import Conv, DepthwiseConv, Graph, Table, Weighted
 
 
 def rows(graph: Graph) -> list[dict[str, Any]]:
@@ -20,8 +20,10 @@ def rows(graph: Graph) -> list[dict[str, Any]]:
             row["bits"] = 1 if op.binary else 8 if op.requantize is not None else 32
             row["weights"] = int(op.weights.size)
             row["scale"] = [float(op.scale.min()), float(op.scale.max())]
-        if isinstance(op, Conv):
-            row["kind"] = f"{op.weights.shape[0]}×{op.weights.shape[1]} conv" + (
+        if isinstance(op, Table):
+            row["kind"] = str(op.function)
+        if isinstance(op, (Conv, DepthwiseConv)):
+            row["kind"] = f"{op.weights.shape[0]}×{op.weights.shape[1]} {op.traits.name}" + (
                 f" /{op.stride[0]}" if max(op.stride) > 1 else ""
             )
         if getattr(op, "relu", False):

@@ -1,8 +1,8 @@
 """Run a model and the files made from it on the same images, and say where they differ; exit status 1 if they disagree.
 
-The model and the oracle run in real numbers. Files with int8 activations are held against the oracle in integers, in
+The model and the oracle run in real numbers. Files with int8 activations are compared with the oracle in integers, in
 steps of the int8 grid (LSB), layer by layer; a .fbit image runs in NumPy and in the C core, and must give the same
-bits. Pixels become a file's input by the formula in that file. Give the calibration flags the files were made with.
+bits. Pixels become a file's input by the formula in that file. Give the calibration options the files were made with.
 
 examples:
   flipbit verify model.h5 model.fbit model.onnx model.tflite
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from flipbit.export.check.compare import LayerDifferences, Tally
+    from flipbit.runtime.data.parts import Images
 
 PROG = "flipbit verify"
 BATCH = 50
@@ -45,7 +46,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         prog=prog, description=description, epilog=epilog.replace(PROG, typed(prog)),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    p.add_argument("model", type=Path, help="model.h5 or model.pt2")
+    p.add_argument("model", type=Path, help="model.keras, model.h5, model.onnx or model.pt2")
     p.add_argument("files", type=Path, nargs="+", metavar="FILE", help=".fbit, .onnx, .tflite")
     p.add_argument("--images", type=int, default=1000, metavar="N", help="test images to run (1000)")
     p.add_argument("--data", metavar="DATA", help="data set with test images; else what run.json names")
@@ -54,6 +55,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     p.add_argument("--samples", type=int, default=500, metavar="N")
     p.add_argument("--method", choices=METHODS, default=METHODS[0])
     command.add_pixel_options(p)
+    command.add_values_option(p)
     p.add_argument("--json", type=Path, metavar="FILE", help="also write the numbers there")
     return p
 
@@ -68,14 +70,14 @@ def _verify(given: argparse.Namespace) -> int:
     from flipbit.export import oracle
     from flipbit.export.check.compare import LayerDifferences, Tally
     from flipbit.export.check.guard import as_the_model_ends
-    from flipbit.export.conversion import images_of, open_source, sample_images, to_int8
+    from flipbit.export.conversion import images_of, open_source, sample_images, scales_known, to_int8
 
     for what, count in (("--images", given.images), ("--samples", given.samples)):
         if count < 1:
             raise ExportError(f"{what} {count}: at least 1")
     check_place(given.json)
     console = command.a_console()
-    source = open_source(given.model, command.stated_pixels(given))
+    source = open_source(given.model, command.stated_pixels(given), given.values)
     files = {path: _File.opened(path) for path in given.files}
     if source.known_pixels is None:
         path, found = next(((path, file.pixels) for path, file in files.items() if file.pixels), (None, None))
@@ -85,7 +87,9 @@ def _verify(given: argparse.Namespace) -> int:
     real = source.real()
     integer = None
     if any(file.integer for file in files.values()):
-        images = sample_images(source, given.calibrate, given.samples, given.data_dir)
+        images = np.zeros((0, *real.tensors[real.input].shape), np.uint8)
+        if given.calibrate or not scales_known(real):
+            images = sample_images(source, given.calibrate, given.samples, given.data_dir)
         integer = to_int8(real, source, images, given.method)
     settings = source.run.get("settings", {})
     name = given.data or (settings.get("data") and located(settings["data"], given.model.parent))
@@ -96,11 +100,16 @@ def _verify(given: argparse.Namespace) -> int:
     if tuple(data.shape) != tuple(expected_shape):
         raise ExportError(f"{name}: images of {as_text(data.shape)}, but the net takes {as_text(expected_shape)}")
     data.limit(given.images)
+    _require_answers(name, data, real)
+    if data.values is not None:
+        real.values = True
+        if integer:
+            integer.values = True
     graphs = {"oracle, real": real} | ({"oracle, int8": integer} if integer else {})
     runs = [run for path, file in files.items() for run in file.runs(path, integer if file.integer else real)]
-    reference = real.reference
+    reference, model_steps = real.reference, 0  # steps: of a model that came quantized, operation by operation
     names = ([reference.name] if reference else []) + [*graphs, *(run.name for run in runs)]
-    tallies = {name: Tally(real) for name in names} | {run.name: Tally(run.graph) for run in runs}
+    tallies = {name: Tally(graphs.get(name, real)) for name in names} | {run.name: Tally(run.graph) for run in runs}
     loss = Tally(real)  # of the int8 oracle against the real one
     layers = {run.name: LayerDifferences(run.graph) for run in runs}
     steps = dict.fromkeys(layers, 0)
@@ -114,6 +123,8 @@ def _verify(given: argparse.Namespace) -> int:
         if reference:
             ended = as_the_model_ends(answers, reference.ends)
             tallies[reference.name].add(_log(reference.run(x), reference.ends), ended, labels)
+            if reference.integers and integer:
+                model_steps = max(model_steps, _steps(integer, reference.integers(x)))
         if integer:
             integers = expected["oracle, int8"][integer.output]
             tallies["oracle, int8"].add(integers, integers, labels)
@@ -128,7 +139,9 @@ def _verify(given: argparse.Namespace) -> int:
             if run.graph.quantized and not run.exact:
                 steps[run.name] = max(steps[run.name], _steps(run.graph, values))
     disagree = []
-    if reference and tallies[reference.name].relative > REAL:
+    if model_steps > STEPS:
+        disagree.append(f"operations of {reference.name if reference else ''} and of the oracle: {model_steps} steps")
+    if reference and not reference.integers and tallies[reference.name].relative > REAL:
         disagree.append(f"{reference.name} and the deploy graph in real numbers")
     if integer and loss.noise > NOISE:
         disagree.append(f"int8 and real numbers: the error is {100 * loss.noise:.0f} % of the answers' spread")
@@ -138,11 +151,9 @@ def _verify(given: argparse.Namespace) -> int:
             disagree.append(f"{run.name}: {why}")
     _print(console, f"{tallies['oracle, real'].seen} test images of {data.name}", tallies, layers)
     if integer:
-        console.print(
-            f"int8 keeps {100 * loss.agreement:.2f} % of the answers in real numbers; its error is "
-            f"{100 * loss.noise:.1f} % of their spread",
-            highlight=False,
-        )
+        kept = f"int8 keeps {100 * loss.agreement:.2f} % of the answers in real numbers; its error is"
+        kept = "int8 errs by" if real.values else kept
+        console.print(f"{kept} {100 * loss.noise:.1f} % of their spread", highlight=False)
     if given.json:
         from flipbit.runtime.files import write_json
 
@@ -155,8 +166,19 @@ def _verify(given: argparse.Namespace) -> int:
         print(f"disagree: {line}", file=sys.stderr)
     if not disagree:
         worst = min(tally.agreement for tally in tallies.values())
-        console.print(f"all agree; top-1 agreement of at least {100 * worst:.2f} % everywhere", highlight=False)
+        how = "" if real.values else f"; top-1 agreement of at least {100 * worst:.2f} % everywhere"
+        console.print(f"all agree{how}", highlight=False)
     return 1 if disagree else 0
+
+
+def _require_answers(name: str, data: Images, graph: Graph) -> None:
+    """Refuse data whose labels or values are not what the net gives."""
+    size = graph.tensors[graph.output].size
+    given = f"{size} values" if graph.values else f"scores of {size} classes"
+    if data.values is None and graph.values:
+        raise ExportError(f"{name}: has labels, and the net gives {given}; name data with floats as y_test")
+    if data.values is not None and (graph.labels or data.outputs != size):
+        raise ExportError(f"{name}: has {data.outputs} values for an image, and the net gives {given}")
 
 
 @dataclass(frozen=True)
@@ -230,14 +252,17 @@ def _print(console: Console, title: str, tallies: dict[str, Tally], layers: dict
     from rich.table import Table
 
     table = Table(title=title, title_justify="left")
-    for column in ("", "accuracy", "top-1 as oracle", "largest difference", "first layer that differs"):
+    values = any(tally.gives_values for tally in tallies.values())
+    figures = ("RMSE", "MAE") if values else ("accuracy", "top-1 as oracle")
+    for column in ("", *figures, "largest difference", "first layer that differs"):
         table.add_column(column, justify="left" if column in ("", "first layer that differs") else "right")
     for name, tally in tallies.items():
         rows = layers[name].rows if name in layers else []
         differs = next((row.name for row in rows if row.differs), "")
-        table.add_row(
-            name, f"{100 * tally.accuracy:.2f} %", f"{100 * tally.agreement:.2f} %", tally.largest_text, differs
-        )
+        shown = (f"{100 * tally.accuracy:.2f} %", f"{100 * tally.agreement:.2f} %")
+        if values:
+            shown = (f"{tally.rmse:.4g}", f"{tally.mae:.4g}")
+        table.add_row(name, *shown, tally.largest_text, differs)
     console.print(table)
     for name, found in layers.items():
         table = Table(title=f"{name}, layer by layer", title_justify="left")

@@ -9,12 +9,12 @@ from flipbit.export.graph import ExportError
 from flipbit.export.read.pt2_file import HOW
 
 HDF5, FBIT, TFLITE, GZIP = b"\x89HDF\r\n\x1a\n", b"FBIT", b"TFL3", b"\x1f\x8b"
-H5 = "save it from Keras 2 (TF_USE_LEGACY_KERAS=1 set before TensorFlow is imported) with model.save('model.h5')"
-SOURCE = "pass the model.h5 or model.pt2 it was made from"
+SOURCE = "pass the model.keras, model.h5, model.onnx or model.pt2 it was made from"
+EXPECTED = "expected a model.keras or model.h5 (Keras), a model.onnx, or a model.pt2 (torch.export)"
 
 
 def recognise(path: Path) -> str:
-    """``h5`` or ``pt2`` for a model that can be read; :class:`ExportError` says what anything else is."""
+    """``keras``, ``h5``, ``onnx`` or ``pt2`` for a model that can be read; :class:`ExportError` for anything else."""
     if path.is_dir():
         raise ExportError(f"{path}: {_folder(path)}")
     if not path.is_file():
@@ -28,22 +28,28 @@ def recognise(path: Path) -> str:
         return "h5"
     if head.startswith(b"PK"):
         kind = _archive(path)
-        if kind == "pt2":
+        if kind in ("pt2", "keras"):
             return kind
         raise ExportError(f"{path}: {kind}")
+    # ModelProto: ir_version, producer_name
+    if head and (path.suffix == ".onnx" or (path.suffix != ".pb" and head[0] == 0x08 and b"\x12" in head[2:4])):
+        return "onnx"
     raise ExportError(f"{path}: {_other(path, head)}")
 
 
 def _folder(path: Path) -> str:
     if (path / "saved_model.pb").is_file():
-        return f"a TensorFlow SavedModel; load it with keras.models.load_model('{path.name}') and {H5}"
+        return (
+            "a TensorFlow SavedModel, which is code; save the Keras model it came from with model.save('model.keras') "
+            "(of Keras 2, keras.models.load_model opens the folder)"
+        )
     if (path / "model.h5").is_file():
         return f"a folder; pass the model in it: {path / 'model.h5'}"
-    return "a folder; expected a model.h5 (Keras) or model.pt2 (torch.export)"
+    return f"a folder; {EXPECTED}"
 
 
 def _archive(path: Path) -> str:
-    """A zip file: pt2, or what it is."""
+    """A zip file: pt2, keras, or what it is."""
     if not zipfile.is_zipfile(path):
         return "a zip archive that is cut short; copy it again"
     try:
@@ -53,15 +59,15 @@ def _archive(path: Path) -> str:
         return "a damaged zip archive; copy it again"
     ends = {name.rpartition("/")[2] for name in names}
     if "model.weights.h5" in ends and "config.json" in ends:
-        return f"a Keras 3 model (.keras), which is not read yet; {H5}"
+        return "keras"
     if any(name.endswith("models/model.json") for name in names) or "serialized_exported_program.json" in ends:
         return "pt2"
     if "data.pkl" in ends:
         what = "a TorchScript program" if any("/code/" in name for name in names) else "a PyTorch pickle (.pt, .pth)"
         return f"{what}: it holds bare weights, or code that runs when it is opened; build the net and {HOW}"
     if any(name.endswith(".npy") for name in names):
-        return "a NumPy archive (.npz), not a model; expected a model.h5 (Keras) or model.pt2 (torch.export)"
-    return "a zip archive of something else; expected a model.h5 (Keras) or model.pt2 (torch.export)"
+        return f"a NumPy archive (.npz), not a model; {EXPECTED}"
+    return f"a zip archive of something else; {EXPECTED}"
 
 
 def _other(path: Path, head: bytes) -> str:
@@ -71,8 +77,8 @@ def _other(path: Path, head: bytes) -> str:
         return f"a .fbit image, which is what exporting gives; {SOURCE}, or run it with flipbit run"
     if head[4:8] == TFLITE:
         return f"a TFLite model, from which the weights' real numbers cannot be had; {SOURCE}"
-    if path.suffix == ".onnx" or (head[0] == 0x08 and b"\x12" in head[2:4]):  # ModelProto: ir_version, producer_name
-        return f"an ONNX model, which is not read yet; {SOURCE}"
+    if path.suffix == ".pb":
+        return "a frozen TensorFlow graph or part of a SavedModel; save the Keras model with model.save('model.keras')"
     if head[0] == 0x80 and 2 <= head[1] <= 5:
         return f"a pickle (as of older PyTorch .pt and .pth), which can run code when opened; build the net and {HOW}"
     if head.startswith(GZIP):
@@ -83,7 +89,7 @@ def _other(path: Path, head: bytes) -> str:
         head.decode()
     except UnicodeDecodeError as error:
         if error.start < len(head) - 4:  # a character may be cut at the end of what was read
-            return "not a readable HDF5 file or a .pt2 archive; expected a model.h5 (Keras) or model.pt2 (torch.export)"
+            return f"not a readable HDF5 file or archive; {EXPECTED}"
     if b"\0" in head:
-        return "not a readable HDF5 file or a .pt2 archive; expected a model.h5 (Keras) or model.pt2 (torch.export)"
-    return "a text file, not a readable HDF5 file; expected a model.h5 (Keras) or model.pt2 (torch.export)"
+        return f"not a readable HDF5 file or archive; {EXPECTED}"
+    return f"a text file, not a readable HDF5 file; {EXPECTED}"

@@ -45,12 +45,15 @@ def header(image: bytes, name: str) -> str:
     upper = name.upper()
     source, target = model.image.tensors[model.image.input], model.image.tensors[model.image.output]
     labels = "".join(f"\n *   {i}: {_plain(label)}" for i, label in enumerate(model.labels))
+    meaning = f"the largest wins. Classes:{labels or ' not named'}"
+    if model.values:
+        meaning = f"values, each (output - {upper}_OUTPUT_ZERO_POINT) * {upper}_OUTPUT_SCALE."
     table = pixel_table(model)
     return f"""/* {name}: a net with one-bit weights as a .fbit image of {len(image)} bytes.
  *
  * Input: int8, plane by plane (channel, row, column). {_pixels_text(model, name, table)}
  * In real numbers: (value - {upper}_INPUT_ZERO_POINT) * {source.scale:.9g}.
- * Output: int8; the largest wins. Classes:{labels or " not named"}
+ * Output: int8; {meaning}
  */
 #ifndef {upper}_H
 #define {upper}_H
@@ -65,6 +68,7 @@ def header(image: bytes, name: str) -> str:
 #define {upper}_INPUT_ZERO_POINT ({source.zero_point})
 #define {upper}_OUTPUT_SIZE {target.size}
 #define {upper}_OUTPUT_ZERO_POINT ({target.zero_point})
+#define {upper}_OUTPUT_SCALE {_c_float(target.scale)}
 
 /* Bytes of RAM beside input and output with which the net runs; with more, up to what fb_arena_size() answers on the
  * machine, layers run faster kernels. */
@@ -77,7 +81,7 @@ extern "C" {{
 /* Aligned to 4 bytes, as the format requires. */
 extern const uint32_t {name}[{upper}_SIZE / 4u];
 
-/* Names of the classes (UTF-8), by the place of their score. */
+/* Names of the {"values (UTF-8)" if model.values else "classes (UTF-8), by the place of their score"}. */
 extern const char *const {name}_classes[{upper}_OUTPUT_SIZE];
 {_pixels_declaration(name, upper, table)}
 #ifdef __cplusplus
@@ -102,6 +106,12 @@ def source(image: bytes, name: str, header_name: str) -> str:
     if table is not None:
         lines.append(_pixels_function(name, upper, table))
     return "\n".join(lines)
+
+
+def _c_float(value: float) -> str:
+    """A float constant; nine digits tell all float32 apart."""
+    text = f"{value:.9g}"
+    return f"{text if set(text) & set('.e') else text + '.0'}f"
 
 
 def pixel_table(model: Model) -> np.ndarray | None:

@@ -44,7 +44,7 @@ TARGETS = {
 CORE = Path(__file__).resolve().parents[2] / "firmware" / "core"
 # What runs a net: not what learns, nor what saves.
 PUBLIC = "include/flipbit.h"
-RUNS = (PUBLIC, "run/", "kernels/")
+RUNS = (PUBLIC, "include/fb_front_end.h", "include/fb_audio.h", "run/", "kernels/")
 NOT_RUNNING = ("kernels/gradient/",)
 # Kernels of machines that no Arduino board is. The others have boards of all kinds, and run on computers as well.
 NOT_ARDUINO = ("kernels/x86/", "kernels/neon/")
@@ -133,7 +133,10 @@ def project_files(data: bytes, name: str, target: str, image: Array) -> dict[str
     license_file = CORE.parents[1] / "LICENSE"
     if license_file.is_file():
         files["LICENSE"] = license_file.read_text(encoding="utf-8")
-    words = {"name": name, "upper": name.upper(), "version": _version(files[f"src/core/{PUBLIC}"])}
+    answer = "largest output" if Model(data).values else "class"
+    words = {
+        "name": name, "upper": name.upper(), "version": _version(files[f"src/core/{PUBLIC}"]), "answer": answer,
+    }  # fmt: skip
     sample = sample_header(data, image)
     sources = "\n".join(f"    {path}" for path in sorted(files) if path.endswith(".c"))
     if target == "arduino":
@@ -268,7 +271,7 @@ void loop() {
     if (status != FB_OK) fail(status);
     bool same = true;
     for (unsigned i = 0; i < @upper@_OUTPUT_SIZE; i++) same = same && scores[i] == sample_scores[i];
-    Serial.print("class: ");
+    Serial.print("@answer@: ");
     Serial.println(@name@_classes[fb_argmax(scores, @upper@_OUTPUT_SIZE)]);
     Serial.print("scores: ");
     Serial.println(same ? "as exported" : "differ from the exported");
@@ -363,7 +366,7 @@ int main(void) {
         printk("%s\\n", fb_status_name(status));
         return 0;
     }
-    printk("class: %s\\n", @name@_classes[fb_argmax(scores, @upper@_OUTPUT_SIZE)]);
+    printk("@answer@: %s\\n", @name@_classes[fb_argmax(scores, @upper@_OUTPUT_SIZE)]);
     printk("scores: %s\\n", memcmp(scores, sample_scores, sizeof scores) ? "differ from the exported" : "as exported");
     return 0;
 }
@@ -519,7 +522,7 @@ void app_main(void) {
         printf("%s\\n", fb_status_name(status));
         return;
     }
-    printf("class: %s\\n", @name@_classes[fb_argmax(scores, @upper@_OUTPUT_SIZE)]);
+    printf("@answer@: %s\\n", @name@_classes[fb_argmax(scores, @upper@_OUTPUT_SIZE)]);
     printf("scores: %s\\n", memcmp(scores, sample_scores, sizeof scores) ? "differ from the exported" : "as exported");
 }
 """

@@ -40,14 +40,20 @@ from flipbit.export.graph import (
     Add,
     Array,
     AveragePool,
+    Binarize,
+    BitConv,
+    BitPool,
+    Concat,
     Conv,
     Dense,
+    DepthwiseConv,
     ExportError,
     Flatten,
     Graph,
     MaxPool,
     PadShortcut,
     Relu,
+    Table,
     Weighted,
 )
 from flipbit.export.pack import pack
@@ -68,7 +74,7 @@ def onnx_model(graph: Graph, packed: bool = True, input_formula: str | None = No
 
     ``packed`` keeps binary weights at one bit each; otherwise they are float32, or int8 when quantized. The graph's
     labels and ``input_formula`` (how pixels become what the net takes) go into the file's metadata as ``labels``, a
-    JSON list, and ``input``.
+    JSON list, and ``input``; ``output`` says where the outputs are values, not scores of classes.
     """
     graph.check()
     model = helper.make_model(
@@ -77,7 +83,8 @@ def onnx_model(graph: Graph, packed: bool = True, input_formula: str | None = No
         ir_version=IR_VERSION,
         opset_imports=[helper.make_opsetid("", OPSET)],
     )
-    metadata = {"input": input_formula, "labels": json.dumps(graph.labels, ensure_ascii=False) if graph.labels else ""}
+    labels = json.dumps(graph.labels, ensure_ascii=False) if graph.labels else ""
+    metadata = {"input": input_formula, "labels": labels, "output": "values" if graph.values else ""}
     helper.set_model_props(model, {key: text for key, text in metadata.items() if text})
     try:
         onnx.checker.check_model(model, full_check=True)
@@ -167,13 +174,17 @@ class _Writer:
         self.values[tensor] = value
 
     def quantize(self, tensor: str, value: str, name: str) -> str:
+        return self.node("QuantizeLinear", [value, *self.step(tensor)], name)
+
+    def step(self, tensor: str) -> list[str]:
+        """The scale and zero point of a tensor of the graph."""
         if tensor not in self.steps:
             zero_point = self.graph.tensors[tensor].zero_point
             self.steps[tensor] = [
                 self.constant(f"{tensor}/scale", np.float32(self.scale(tensor))),
                 self.constant(f"{tensor}/zero_point", np.uint8(zero_point + 128)),
             ]
-        return self.node("QuantizeLinear", [value, *self.steps[tensor]], name)
+        return self.steps[tensor]
 
     def scale(self, tensor: str) -> float:
         scale = self.graph.tensors[tensor].scale
@@ -185,8 +196,11 @@ class _Writer:
 
     def weights(self, op: Weighted) -> list[str]:
         """The operation's weights, filters first, and its biases: real numbers made from what the file keeps."""
-        order = (2, 0, 1, 3) if isinstance(op, Conv) else (0, 1)
-        filters = op.weights.transpose(order)  # (channels, height, width, filters) or (inputs, filters)
+        filters = op.weights
+        if isinstance(op, (Conv, BitConv)):
+            filters = filters.transpose(2, 0, 1, 3)  # (channels, height, width, filters)
+        elif isinstance(op, DepthwiseConv):
+            filters = filters[None]
         bits = self.bits(op, filters) if op.binary and self.packed else ""
         filters = np.moveaxis(filters, -1, 0)
         if self.graph.quantized:
@@ -250,10 +264,48 @@ class _Writer:
 
     # Each method below appends the nodes of one kind of operation and returns the last one's result.
 
-    def conv(self, op: Conv) -> str:
+    def conv(self, op: Conv | DepthwiseConv | BitConv) -> str:
         x = self.read(op.inputs[0], f"{op.name}/input")
-        window = {"kernel_shape": op.weights.shape[:2], "strides": op.stride, "pads": _pads(op.padding)}
-        return self.relu_of(op, self.node("Conv", [x, *self.weights(op)], f"{op.name}/Conv", **window))
+        pads = _pads(op.padding)
+        if isinstance(op, BitConv) and op.ones and any(pads):
+            edges = self.constant(f"{op.name}/edges", [0, 0, *pads[:2], 0, 0, *pads[2:]])
+            x = self.node("Pad", [x, edges, self.constant(f"{op.name}/one", np.float32(1))], f"{op.name}/Pad")
+            pads = (0, 0, 0, 0)
+        window: dict[str, Any] = {"kernel_shape": op.size, "strides": op.stride, "pads": pads}
+        if isinstance(op, DepthwiseConv):
+            window["group"] = op.channels
+        y = self.relu_of(op, self.node("Conv", [x, *self.weights(op)], f"{op.name}/Conv", **window))
+        if len(self.graph.tensors[op.output].shape) == 3:
+            return y
+        if self.graph.quantized:  # to fuse, it must be 8 bits before its shape changes
+            octets = self.quantize(op.output, y, f"{op.name}/pixel_uint8")
+            y = self.node("DequantizeLinear", [octets, *self.steps[op.output]], f"{op.name}/pixel")
+        return self.node("Flatten", [y], f"{op.name}/Flatten")
+
+    def binarize(self, op: Binarize) -> str:
+        """±1 by a comparison per channel; of integers, with a bound halfway between two of them."""
+        x, image = self.read(op.inputs[0], f"{op.name}/input"), self.graph.tensors[op.inputs[0]]
+        above: Array = np.ones_like(op.gain)
+        if self.graph.quantized:
+            assert op.threshold is not None and op.inverted is not None and image.scale is not None
+            bound = (op.threshold - 0.5 - image.zero_point) * image.scale
+            above = np.where(op.inverted, -1.0, 1.0)
+        else:
+            bound = np.zeros_like(op.gain)
+            if (op.gain != 1).any():
+                x = self.node("Mul", [x, self.channels(f"{op.name}/gain", op.gain, image.shape)], f"{op.name}/Mul")
+            if op.offset.any():
+                x = self.node("Add", [x, self.channels(f"{op.name}/offset", op.offset, image.shape)], f"{op.name}/Add")
+        compare = "Greater" if op.strict and not self.graph.quantized else "GreaterOrEqual"
+        known = [self.channels(f"{op.name}/{what}", values, image.shape)
+                 for what, values in (("bound", bound), ("above", above), ("below", -above))]  # fmt: skip
+        condition = self.node(compare, [x, known[0]], f"{op.name}/{compare}")
+        signs = self.node("Where", [condition, *known[1:]], f"{op.name}/Where")
+        return signs if len(image.shape) == 3 else self.reshape(signs, f"{op.name}/image", [-1, *image.shape, 1, 1])
+
+    def channels(self, name: str, values: Array, shape: tuple[int, ...]) -> str:
+        """A number per channel of images, or of vectors."""
+        return self.constant(name, values.astype(np.float32).reshape((-1, 1, 1) if len(shape) == 3 else (-1,)))
 
     def dense(self, op: Dense) -> str:
         x = self.read(op.inputs[0], f"{op.name}/input")
@@ -267,12 +319,60 @@ class _Writer:
         return self.relu_of(op, self.node("Add", terms, f"{op.name}/Add"))
 
     def relu_of(self, op: Weighted | Add, value: str) -> str:
-        return self.node("Relu", [value], f"{op.name}/Relu") if op.relu else value
+        if not op.relu:
+            return value
+        if op.ceiling is None or self.graph.quantized:  # the largest uint8 clips
+            return self.node("Relu", [value], f"{op.name}/Relu")
+        return self.clip(value, op.name, 0.0, op.ceiling)
+
+    def clip(self, value: str, name: str, low: float, high: float) -> str:
+        ends = [self.constant(f"{name}/{what}", np.float32(end)) for what, end in (("low", low), ("high", high))]
+        return self.node("Clip", [value, *ends], f"{name}/Clip")
+
+    def look_up(self, op: Table) -> str:
+        """A stock operation in real numbers; in integers, 256 results to choose from."""
+        name = op.name
+        if self.graph.quantized:
+            assert op.table is not None
+            results = (np.asarray(op.table).astype(np.int16) + 128).astype(np.uint8)
+            index = self.node("Cast", [self.values[op.inputs[0]]], f"{name}/index", to=TensorProto.INT32)
+            octets = self.node("Gather", [self.constant(f"{name}/table", results), index], f"{name}/Gather", axis=0)
+            return self.node("DequantizeLinear", [octets, *self.step(op.output)], f"{name}/real")
+        x = self.read(op.inputs[0], f"{name}/input")
+        kind, numbers = op.function.name, op.function.parameters
+        if kind == "clip":
+            return self.clip(x, name, *numbers)
+        if kind == "swish":
+            return self.node("Mul", [x, self.node("Sigmoid", [x], f"{name}/Sigmoid")], f"{name}/Mul")
+        stock: dict[str, tuple[str, tuple[str, ...]]] = {
+            "leaky_relu": ("LeakyRelu", ("alpha",)),
+            "elu": ("Elu", ("alpha",)),
+            "hard_sigmoid": ("HardSigmoid", ("alpha", "beta")),
+            "sigmoid": ("Sigmoid", ()),
+            "tanh": ("Tanh", ()),
+            "gelu": ("Gelu", ()),
+            "gelu_tanh": ("Gelu", ()),
+            "hard_swish": ("HardSwish", ()),
+        }
+        if kind not in stock:
+            raise ExportError(f"{name}: {op.function} has no ONNX form here; supported are {', '.join(stock)}")
+        word, names = stock[kind]
+        attributes: dict[str, Any] = dict(zip(names, numbers))
+        if kind == "gelu_tanh":
+            attributes["approximate"] = "tanh"
+        return self.node(word, [x], f"{name}/{word}", **attributes)
+
+    def concat(self, op: Concat) -> str:
+        scales: list[float | None] = [None, None]
+        if self.graph.quantized:
+            scales = list(ratio_for_float(np.array(op.multipliers), op.shift) * self.scale(op.output))
+        parts = [self.read(x, f"{op.name}/{side}", scale) for x, side, scale in zip(op.inputs, "ab", scales)]
+        return self.node("Concat", parts, f"{op.name}/Concat", axis=1)
 
     def relu(self, op: Relu) -> str:
         return self.node("Relu", [self.read(op.inputs[0], f"{op.name}/input")], f"{op.name}/Relu")
 
-    def max_pool(self, op: MaxPool) -> str:
+    def max_pool(self, op: MaxPool | BitPool) -> str:
         x = self.read(op.inputs[0], f"{op.name}/input")
         window = {"kernel_shape": op.size, "strides": op.stride, "pads": _pads(op.padding)}
         return self.node("MaxPool", [x], f"{op.name}/MaxPool", **window)
@@ -284,7 +384,8 @@ class _Writer:
             scale = ratio * self.scale(op.output) * op.size[0] * op.size[1]
         x = self.read(op.inputs[0], f"{op.name}/input", scale)
         if len(self.graph.tensors[op.output].shape) == 3:
-            return self.node("AveragePool", [x], f"{op.name}/AveragePool", kernel_shape=op.size, strides=op.stride)
+            window = {"kernel_shape": op.size, "strides": op.stride, "pads": _pads(op.padding)}
+            return self.node("AveragePool", [x], f"{op.name}/AveragePool", **window)
         mean = self.node("GlobalAveragePool", [x], f"{op.name}/GlobalAveragePool")
         if self.graph.quantized:  # to fuse, it must be 8 bits before its shape changes
             octets = self.quantize(op.output, mean, f"{op.name}/mean_uint8")
@@ -313,11 +414,17 @@ def _pads(padding: tuple[int, int, int, int]) -> tuple[int, int, int, int]:
 
 _OPERATIONS: dict[type, Callable[..., str]] = {
     Conv: _Writer.conv,
+    DepthwiseConv: _Writer.conv,
+    BitConv: _Writer.conv,
+    Binarize: _Writer.binarize,
     Dense: _Writer.dense,
     Add: _Writer.add,
     MaxPool: _Writer.max_pool,
+    BitPool: _Writer.max_pool,
     AveragePool: _Writer.average_pool,
     PadShortcut: _Writer.pad_shortcut,
     Relu: _Writer.relu,
     Flatten: _Writer.flatten,
+    Table: _Writer.look_up,
+    Concat: _Writer.concat,
 }

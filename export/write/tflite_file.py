@@ -42,12 +42,18 @@ import flatbuffers
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
+from flipbit.export import oracle
 from flipbit.export.graph import (
     Add,
     Array,
     AveragePool,
+    Binarize,
+    BitConv,
+    BitPool,
+    Concat,
     Conv,
     Dense,
+    DepthwiseConv,
     ExportError,
     Flatten,
     Graph,
@@ -55,6 +61,7 @@ from flipbit.export.graph import (
     Op,
     PadShortcut,
     Relu,
+    Table,
     Tensor,
     Weighted,
     same_padding,
@@ -67,7 +74,8 @@ INT32 = 2**31 - 1
 IDENTIFIER = b"TFL3"
 
 OP, TYPE = schema.BuiltinOperator, schema.TensorType
-NONE, RELU = schema.ActivationFunctionType.NONE, schema.ActivationFunctionType.RELU
+ACTIVATION = schema.ActivationFunctionType
+NONE, RELU = ACTIVATION.NONE, ACTIVATION.RELU
 SAME, VALID = schema.Padding.SAME, schema.Padding.VALID
 TYPES = {"float32": TYPE.FLOAT32, "int32": TYPE.INT32, "uint8": TYPE.UINT8, "int8": TYPE.INT8}
 
@@ -76,19 +84,31 @@ VERSIONS = {
     OP.ADD: (1, 2),
     OP.AVERAGE_POOL_2D: (1, 2),
     OP.CAST: (1, 1),
+    OP.CONCATENATION: (1, 2),
     OP.CONV_2D: (1, 3),
     OP.DEPTHWISE_CONV_2D: (1, 3),
+    OP.ELU: (1, 1),
     OP.FULLY_CONNECTED: (1, 4),
     OP.GATHER: (1, 2),
+    OP.GELU: (1, 1),
+    OP.HARD_SWISH: (1, 1),
+    OP.LEAKY_RELU: (1, 1),
+    OP.LOGISTIC: (1, 1),
+    OP.MAXIMUM: (1, 1),
+    OP.GREATER: (1, 2),
+    OP.GREATER_EQUAL: (1, 2),
     OP.MAX_POOL_2D: (1, 2),
     OP.MEAN: (1, 2),
+    OP.MINIMUM: (1, 1),
     OP.MUL: (1, 2),
     OP.PAD: (1, 2),
     OP.PADV2: (1, 2),
     OP.RELU: (1, 2),
     OP.RESHAPE: (1, 1),
+    OP.SELECT_V2: (1, 1),
     OP.SLICE: (1, 2),
     OP.STRIDED_SLICE: (1, 2),
+    OP.TANH: (1, 1),
 }
 
 
@@ -106,7 +126,7 @@ def tflite_bytes(graph: Graph, packed: bool = True, input_formula: str | None = 
 
     ``packed`` keeps binary weights at one bit each; otherwise they are stored as the float32 or int8 they stand for.
     The graph's labels and ``input_formula`` (how pixels become what the net takes) go into the metadata as
-    ``labels.txt`` and ``input.txt``.
+    ``labels.txt`` and ``input.txt``; ``output.txt`` says where the outputs are values, not scores of classes.
     """
     graph.check()
     return _Writer(graph, packed, input_formula or "").content()
@@ -200,7 +220,10 @@ class _Writer:
             outputs=[_set("TensorMap", name=graph.output, tensorIndex=result)],
         )
         metadata = []
-        texts = {"labels.txt": "".join(f"{label}\n" for label in graph.labels), "input.txt": self.input_formula}
+        texts = {
+            "labels.txt": "".join(f"{label}\n" for label in graph.labels), "input.txt": self.input_formula,
+            "output.txt": "values" if graph.values else "",
+        }  # fmt: skip
         for name, text in texts.items():
             if text:
                 content = np.frombuffer(text.encode(), np.uint8)
@@ -318,12 +341,12 @@ class _Writer:
         weights = self._tensor(f"{name}/weights", signs.shape, kind, 0, quantization)
         return self._reshape(values, weights, signs.shape)
 
-    def _weights(self, op: Weighted, filters: Array) -> tuple[int, int]:
-        """Weights (``filters``: output channels first) and bias, as constants or unpacked on each run."""
-        return self._integer_weights(op, filters) if self.integer else self._real_weights(op, filters)
+    def _weights(self, op: Weighted, filters: Array, axis: int = 0) -> tuple[int, int]:
+        """Weights (``filters``: output channels along ``axis``) and bias, as constants or unpacked on each run."""
+        return self._integer_weights(op, filters, axis) if self.integer else self._real_weights(op, filters, axis)
 
-    def _real_weights(self, op: Weighted, filters: Array) -> tuple[int, int]:
-        scale = op.scale.astype(np.float32).reshape(-1, *(1,) * (filters.ndim - 1))
+    def _real_weights(self, op: Weighted, filters: Array, axis: int) -> tuple[int, int]:
+        scale = op.scale.astype(np.float32).reshape([-1 if i == axis else 1 for i in range(filters.ndim)])
         bias = self._constant(f"{op.name}/bias", op.bias.astype(np.float32))
         if not (op.binary and self.packed):
             real = (filters * op.scale.reshape(scale.shape)).astype(np.float32)
@@ -335,10 +358,10 @@ class _Writer:
         factor = self._constant(f"{op.name}/scale", scale)
         return self._apply(OP.MUL, [signs, factor], scaled, "MulOptions", fusedActivationFunction=NONE), bias
 
-    def _integer_weights(self, op: Weighted, filters: Array) -> tuple[int, int]:
+    def _integer_weights(self, op: Weighted, filters: Array, axis: int) -> tuple[int, int]:
         assert op.requantize is not None
         source, target = self.graph.tensors[op.inputs[0]], self.graph.tensors[op.output]
-        rows = filters.reshape(len(filters), -1).astype(np.int64)
+        rows = np.moveaxis(filters, axis, 0).reshape(op.channels, -1).astype(np.int64)
         # TFLite subtracts the zero point from each input; flipbit has it in the bias.
         bias = op.requantize.bias.astype(np.int64) + source.zero_point * rows.sum(1)
         magnitude = 1
@@ -347,7 +370,7 @@ class _Writer:
         if np.abs(bias).max(initial=0) * magnitude > INT32:
             raise ExportError(f"{op.name}: a bias does not fit int32; is a BatchNorm gain near zero?")
         scale = _ratio(op.requantize.multiplier, op.requantize.shift, source, target) / magnitude
-        quantization = _quantization(scale)
+        quantization = _quantization(scale, axis=axis)
         offset = self._constant(
             f"{op.name}/bias",
             (bias * magnitude).astype(np.int32),
@@ -358,22 +381,31 @@ class _Writer:
         return self._constant(f"{op.name}/weights", (filters * magnitude).astype(np.int8), quantization), offset
 
     def _bordered(
-        self, op: Op, size: tuple[int, int], stride: tuple[int, int], padding: tuple[int, int, int, int], lowest: bool
+        self,
+        op: Op,
+        size: tuple[int, int],
+        stride: tuple[int, int],
+        padding: tuple[int, int, int, int],
+        lowest: bool = False,
+        ones: bool = False,
     ) -> tuple[int, int]:
         """(tensor to read, SAME or VALID): a PAD before operations whose padding is not TensorFlow's."""
         source, tensor = self.at[op.inputs[0]], self.graph.tensors[op.inputs[0]]
         if not any(padding):
             return source, VALID
         height, width, channels = tensor.shape
-        if padding == same_padding((height, width), size, stride):
+        if padding == same_padding((height, width), size, stride) and not ones:
             return source, SAME
         top, bottom, left, right = padding
         shape = (height + top + bottom, width + left + right, channels)
         padded = self._value(tensor, f"/{op.name}/padded", shape)
         edges = self._constant("edges", np.array([[0, 0], [top, bottom], [left, right], [0, 0]], np.int32))
-        if not lowest:
+        if not lowest and not ones:
             return self._apply(OP.PAD, [source, edges], padded, "PadOptions"), VALID
-        if self.integer:
+        if ones:
+            value = self._constant("one", np.ones(1, np.int8 if self.integer else np.float32),
+                                   self.tensors[source].quantization)  # fmt: skip
+        elif self.integer:
             value = self._constant("lowest", np.array([-128], np.int8), self.tensors[source].quantization)
         else:
             value = self._constant("lowest", np.array([np.finfo(np.float32).min], np.float32))
@@ -381,14 +413,99 @@ class _Writer:
 
     # Kinds of operations
 
-    def _conv(self, op: Conv) -> None:
+    def _conv(self, op: Conv | BitConv) -> None:
         height, width = op.weights.shape[:2]
-        source, border = self._bordered(op, (height, width), op.stride, op.padding, lowest=False)
+        ones = isinstance(op, BitConv) and op.ones
+        source, border = self._bordered(op, (height, width), op.stride, op.padding, ones=ones)
         weights, bias = self._weights(op, np.moveaxis(op.weights, -1, 0))
-        self._convolve([source, weights, bias], self._output(op), op.relu, op.stride, border)
+        target = self.graph.tensors[op.output]
+        if len(target.shape) == 1:
+            pixel = self._value(target, "/pixel", (1, 1, *target.shape))
+            self._convolve([source, weights, bias], pixel, self._activation(op), op.stride, border)
+            self._reshape(pixel, self._output(op), (-1, *target.shape))
+            return
+        self._convolve([source, weights, bias], self._unclipped(op), self._activation(op), op.stride, border)
+        self._clip(op)
+
+    def _depthwise(self, op: DepthwiseConv) -> None:
+        source, border = self._bordered(op, op.size, op.stride, op.padding, lowest=False)
+        weights, bias = self._weights(op, op.weights[None], axis=3)
+        self._apply(
+            OP.DEPTHWISE_CONV_2D,
+            [source, weights, bias],
+            self._unclipped(op),
+            "DepthwiseConv2DOptions",
+            padding=border,
+            strideH=op.stride[0],
+            strideW=op.stride[1],
+            depthMultiplier=1,
+            fusedActivationFunction=self._activation(op),
+        )
+        self._clip(op)
+
+    # A ReLU that is clipped: int8 ends there, ReLU6 is stock, and others take a MINIMUM more.
+
+    def _activation(self, op: Weighted | Add) -> int:
+        if not self.integer and op.relu and op.ceiling == 6:
+            return int(ACTIVATION.RELU6)
+        return int(RELU if op.relu else NONE)
+
+    def _clips(self, op: Weighted | Add) -> bool:
+        return not self.integer and op.relu and op.ceiling not in (None, 6)
+
+    def _unclipped(self, op: Weighted | Add) -> int:
+        """What the operation writes: its output, or what is still to be clipped."""
+        if not self._clips(op):
+            return self._output(op)
+        self.at[op.output] = self._value(self.graph.tensors[op.output], "/unclipped")
+        return self.at[op.output]
+
+    def _clip(self, op: Weighted | Add) -> None:
+        if self._clips(op):
+            most = self._constant("ceiling", np.array(op.ceiling, np.float32))
+            unclipped = self.at[op.output]
+            self._apply(OP.MINIMUM, [unclipped, most], self._output(op), "MaximumMinimumOptions")
+
+    def _binarize(self, op: Binarize) -> None:
+        """±1 by a comparison per channel."""
+        tensor, source = self.graph.tensors[op.inputs[0]], self.at[op.inputs[0]]
+        shape = (1,) * len(tensor.shape)
+        compare, above, below = OP.GREATER_EQUAL, np.ones_like(op.gain), -np.ones_like(op.gain)
+        plain, kind = None, "float32"
+        if self.integer:
+            assert op.threshold is not None and op.inverted is not None
+            above = np.where(op.inverted, -1, 1)
+            below, never = -above, op.threshold > 127
+            above = np.where(never, below, above)
+            bound = self._constant(f"{op.name}/bound", op.threshold.clip(-128, 127).astype(np.int8).reshape(*shape, -1),
+                                   self.tensors[source].quantization)  # fmt: skip
+            plain, kind = _quantization(np.array(1.0)), "int8"
+        else:
+            compare = OP.GREATER if op.strict else compare
+            bound = self._constant(f"{op.name}/bound", np.zeros((*shape, len(op.gain)), np.float32))
+            for code, values, name in ((OP.MUL, op.gain, "gain"), (OP.ADD, op.offset, "offset")):
+                factor = self._constant(f"{op.name}/{name}", values.astype(np.float32).reshape(*shape, -1))
+                moved = self._value(tensor, f"/{op.name}/{name}")
+                options = "MulOptions" if code == OP.MUL else "AddOptions"
+                source = self._apply(code, [source, factor], moved, options, fusedActivationFunction=NONE)
+        signs = [
+            self._constant(f"{op.name}/{name}", values.astype(kind).reshape(*shape, -1), plain)
+            for name, values in (("above", above), ("below", below))
+        ]
+        condition = self._tensor(f"{op.name}/condition", (1, *tensor.shape), TYPE.BOOL)
+        self.tensors[condition].shapeSignature = np.array((-1, *tensor.shape), np.int32)
+        options = "GreaterOptions" if compare == OP.GREATER else "GreaterEqualOptions"
+        self._apply(compare, [source, bound], condition, options)
+        target = self.graph.tensors[op.output]
+        if len(tensor.shape) == 3:
+            self._apply(OP.SELECT_V2, [condition, *signs], self._output(op), "SelectV2Options")
+            return
+        flat = self._value(target, "/vector", tensor.shape)
+        self._apply(OP.SELECT_V2, [condition, *signs], flat, "SelectV2Options")
+        self._reshape(flat, self._output(op), (-1, *target.shape))
 
     def _convolve(
-        self, inputs: list[int], output: int, relu: bool, stride: tuple[int, int] = (1, 1), border: int = VALID
+        self, inputs: list[int], output: int, activation: int, stride: tuple[int, int] = (1, 1), border: int = VALID
     ) -> int:
         return self._apply(
             OP.CONV_2D,
@@ -398,7 +515,7 @@ class _Writer:
             padding=border,
             strideH=stride[0],
             strideW=stride[1],
-            fusedActivationFunction=RELU if relu else NONE,
+            fusedActivationFunction=activation,
         )
 
     def _dense(self, op: Dense) -> None:
@@ -409,20 +526,21 @@ class _Writer:
             self._apply(
                 OP.FULLY_CONNECTED,
                 [source, weights, bias],
-                self._output(op),
+                self._unclipped(op),
                 "FullyConnectedOptions",
-                fusedActivationFunction=RELU if op.relu else NONE,
+                fusedActivationFunction=self._activation(op),
             )
+            self._clip(op)
             return
         units, width = filters.shape
         pixel = self._value(self.graph.tensors[op.inputs[0]], f"/{op.name}/pixel", (1, 1, width))
         self._reshape(source, pixel, (-1, 1, 1, width))
         weights, bias = self._weights(op, filters.reshape(units, 1, 1, width))
         result = self._value(self.graph.tensors[op.output], "/pixel", (1, 1, units))
-        self._convolve([pixel, weights, bias], result, op.relu)
+        self._convolve([pixel, weights, bias], result, self._activation(op))
         self._reshape(result, self._output(op), (-1, units))
 
-    def _max_pool(self, op: MaxPool) -> None:
+    def _max_pool(self, op: MaxPool | BitPool) -> None:
         source, border = self._bordered(op, op.size, op.stride, op.padding, lowest=True)
         self._pool(OP.MAX_POOL_2D, source, self._output(op), op.size, op.stride, border)
 
@@ -443,7 +561,9 @@ class _Writer:
 
     def _average_pool(self, op: AveragePool) -> None:
         source, target = self.graph.tensors[op.inputs[0]], self.graph.tensors[op.output]
-        if self.integer:
+        if any(op.padding):
+            self._average_over_border(op, source, target)
+        elif self.integer:
             self._average_by_convolution(op, source, target)
         elif op.size == source.shape[:2]:
             axes = self._constant("axes", np.array([1, 2], np.int32))
@@ -451,6 +571,88 @@ class _Writer:
             self._apply(OP.MEAN, [self.at[source.name], axes], self._output(op), "ReducerOptions", keepDims=keep)
         else:
             self._pool(OP.AVERAGE_POOL_2D, self.at[source.name], self._output(op), op.size, op.stride, VALID)
+
+    def _average_over_border(self, op: AveragePool, source: Tensor, target: Tensor) -> None:
+        """Where fewer pixels count, no weights are equal: the stock average, in the input's scale, and then a table."""
+        if op.padding != same_padding((source.shape[0], source.shape[1]), op.size, op.stride):
+            raise ExportError(f"{op.name}: average pooling with padding {op.padding} has no TFLite form; SAME has")
+        if not self.integer:
+            self._pool(OP.AVERAGE_POOL_2D, self.at[source.name], self._output(op), op.size, op.stride, SAME)
+            return
+        mean = self._value(source, f"/{op.name}/mean", target.shape)
+        self._pool(OP.AVERAGE_POOL_2D, self.at[source.name], mean, op.size, op.stride, SAME)
+        real = oracle.dequantize(np.arange(-128, 128), source)
+        self._look_up(op.name, mean, oracle.quantize(real, target), self._output(op))
+
+    def _look_up(self, name: str, source: int, table: Array, output: int) -> None:
+        """int8 to int8 by a table: exact on every runtime."""
+        shape = self.tensors[source].shape
+        numbers = [self._tensor(f"{name}/{what}", shape, TYPE.INT32) for what in ("number", "index")]
+        for index in numbers:
+            self.tensors[index].shapeSignature = self.tensors[source].shapeSignature
+        self._apply(OP.CAST, [source], numbers[0], "CastOptions", inDataType=TYPE.INT8, outDataType=TYPE.INT32)
+        offset = self._constant("128", np.array(128, np.int32))
+        self._apply(OP.ADD, [numbers[0], offset], numbers[1], "AddOptions", fusedActivationFunction=NONE)
+        results = self._constant(f"{name}/table", table.astype(np.int8), self.tensors[output].quantization)
+        self._apply(OP.GATHER, [results, numbers[1]], output, "GatherOptions", axis=0)
+
+    def _table(self, op: Table) -> None:
+        source, output = self.at[op.inputs[0]], self._output(op)
+        if self.integer:
+            assert op.table is not None
+            self._look_up(op.name, source, np.asarray(op.table), output)
+            return
+        kind, numbers = op.function.name, op.function.parameters
+
+        def constant(value: float) -> int:
+            return self._constant(f"{op.name}/{value:g}", np.array(value, np.float32))
+
+        def between(what: str) -> int:
+            return self._value(self.graph.tensors[op.output], f"/{what}")
+
+        def clipped(x: int, low: float, high: float) -> None:
+            above = self._apply(OP.MAXIMUM, [x, constant(low)], between("above"), "MaximumMinimumOptions")
+            self._apply(OP.MINIMUM, [above, constant(high)], output, "MaximumMinimumOptions")
+
+        if kind == "clip":
+            clipped(source, *numbers)
+        elif kind == "hard_sigmoid":
+            slope, offset = (constant(n) for n in numbers)
+            none = {"fusedActivationFunction": NONE}
+            line = self._apply(OP.MUL, [source, slope], between("slope"), "MulOptions", **none)
+            clipped(self._apply(OP.ADD, [line, offset], between("line"), "AddOptions", **none), 0, 1)
+        elif kind == "swish":
+            gate = self._apply(OP.LOGISTIC, [source], between("gate"))
+            self._apply(OP.MUL, [source, gate], output, "MulOptions", fusedActivationFunction=NONE)
+        elif kind == "leaky_relu":
+            self._apply(OP.LEAKY_RELU, [source], output, "LeakyReluOptions", alpha=numbers[0])
+        elif kind in ("gelu", "gelu_tanh"):
+            self._apply(OP.GELU, [source], output, "GeluOptions", approximate=kind == "gelu_tanh")
+        elif kind in _STOCK and numbers in ((), (1.0,)):
+            self._apply(_STOCK[kind], [source], output)
+        else:
+            raise ExportError(f"{op.name}: {op.function} has no TFLite form in float32; --activations int8 has one")
+
+    def _concat(self, op: Concat) -> None:
+        target, parts = self.graph.tensors[op.output], []
+        for name, factor in zip(op.inputs, op.multipliers):
+            source, part = self.graph.tensors[name], self.at[name]
+            if self.integer and (source.scale, source.zero_point) != (target.scale, target.zero_point):
+                part = self._value(target, f"/{op.name}/{name}", source.shape)
+                table = oracle.requantize(
+                    np.arange(-128, 128), -source.zero_point, factor, op.shift, target.zero_point, False
+                )
+                self._look_up(f"{op.name}/{name}", self.at[name], table, part)
+            parts.append(part)
+        axis = len(target.shape)
+        self._apply(
+            OP.CONCATENATION,
+            parts,
+            self._output(op),
+            "ConcatenationOptions",
+            axis=axis,
+            fusedActivationFunction=NONE,
+        )
 
     def _average_by_convolution(self, op: AveragePool, source: Tensor, target: Tensor) -> None:
         channels = source.shape[-1]
@@ -481,8 +683,8 @@ class _Writer:
 
     def _add(self, op: Add) -> None:
         inputs = [self.at[name] for name in op.inputs]
-        activation = RELU if op.relu else NONE
-        self._apply(OP.ADD, inputs, self._output(op), "AddOptions", fusedActivationFunction=activation)
+        self._apply(OP.ADD, inputs, self._unclipped(op), "AddOptions", fusedActivationFunction=self._activation(op))
+        self._clip(op)
 
     def _pad_shortcut(self, op: PadShortcut) -> None:
         source, target = self.graph.tensors[op.inputs[0]], self.graph.tensors[op.output]
@@ -531,13 +733,22 @@ def _ratio(multiplier: Array, shift: int, source: Tensor, target: Tensor) -> Arr
     return ratio_for_float(multiplier, shift) * (float(target.scale or 1) / float(source.scale or 1))
 
 
+# Functions that are an operation without options.
+_STOCK = {"elu": OP.ELU, "sigmoid": OP.LOGISTIC, "tanh": OP.TANH, "hard_swish": OP.HARD_SWISH}
+
 _KINDS: dict[type, Callable[..., None]] = {
     Add: _Writer._add,
     AveragePool: _Writer._average_pool,
+    Concat: _Writer._concat,
+    Binarize: _Writer._binarize,
+    BitConv: _Writer._conv,
+    BitPool: _Writer._max_pool,
     Conv: _Writer._conv,
     Dense: _Writer._dense,
+    DepthwiseConv: _Writer._depthwise,
     Flatten: _Writer._flatten,
     MaxPool: _Writer._max_pool,
     PadShortcut: _Writer._pad_shortcut,
     Relu: _Writer._relu,
+    Table: _Writer._table,
 }

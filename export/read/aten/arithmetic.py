@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flipbit.export.graph import Add, Array, Relu, Weighted
+from flipbit.export.functions import Function
+from flipbit.export.graph import Add, Array, Relu, Table, Weighted
 from flipbit.export.read.aten.builder import Builder, Value
 from flipbit.export.read.aten.layers import affine_after
 from flipbit.export.read.aten.nodes import ALIASES, operator_of
@@ -22,7 +23,8 @@ def arithmetic(build: Builder, node: Node, args: dict[str, Any]) -> None:
     called = operator_of(node)
     if a in build.at and b in build.at:
         if called != "add" or alpha != 1:
-            build.refuse(node, f"{node.target} of two tensors; plain addition is supported")
+            gate = "; a product (squeeze-and-excite) is not: leave it out" if called == "mul" else ""
+            build.refuse(node, f"{node.target} of two tensors; plain addition is supported{gate}")
         _add(build, node, a, b)
         return
     x, other = (a, b) if a in build.at else (b, a)
@@ -42,7 +44,7 @@ def arithmetic(build: Builder, node: Node, args: dict[str, Any]) -> None:
     if np.array_equal(folded[called][0], one) and not folded[called][1].any():
         build.pass_on(node, x)  # x · 1, x + 0
         return
-    affine_after(build, node, x, *folded[called], f"{called} with a constant")
+    affine_after(build, node, x, *folded[called])
 
 
 def _per_channel(build: Builder, node: Node, x: Node, other: Any) -> Array:
@@ -86,15 +88,55 @@ def _agree(build: Builder, node: Node, nodes: tuple[Node, Node], names: tuple[st
 
 
 def relu(build: Builder, node: Node, args: dict[str, Any]) -> None:
-    if args.get("min", 0) != 0 or args.get("max") is not None:
-        build.refuse(node, f"clamps to {args.get('min')} … {args.get('max')}; a plain ReLU is supported")
+    """ReLU, and what clips: ``clamp``, ``hardtanh``, ``relu6``."""
+    low, high = args.get("min", args.get("min_val", 0)), args.get("max", args.get("max_val"))
+    if operator_of(node) == "relu6":
+        high = 6.0
+    if low != 0 and (low is None or high is None):
+        build.refuse(node, f"clamps to {low} … {high}; a ReLU, or a range with two ends, is supported")
     (x, name) = (args["self"], build.tensor(args["self"]))
     op = build.writer(x, name)
-    if isinstance(op, (Weighted, Add)):
-        build.put(replace(op, relu=True))
+    if isinstance(op, (Weighted, Add)) and low == 0 and not (op.relu and high is not None):
+        build.put(replace(op, relu=True, ceiling=op.ceiling if high is None else float(high)))
         build.at[node] = Value(name)
         return
+    if high is not None:
+        _table(build, node, x, Function("clip", (float(low), float(high))))
+        return
     build.emit(node, Relu(build.name(node), (name,), build.name(node)), build.tensors[name].shape)
+    build.same_order(node, name)
+
+
+def function(build: Builder, node: Node, args: dict[str, Any]) -> None:
+    """A function of one value that a table computes."""
+    called = operator_of(node)
+    if called == "elu" and (args.get("scale", 1) != 1 or args.get("input_scale", 1) != 1):
+        build.refuse(node, "an ELU with scales; a plain one is supported")
+    made = {
+        "leaky_relu": lambda: Function("leaky_relu", (float(args["negative_slope"]),)),
+        "elu": lambda: Function("elu", (float(args["alpha"]),)),
+        "sigmoid": lambda: Function("sigmoid"),
+        "tanh": lambda: Function("tanh"),
+        "silu": lambda: Function("swish"),
+        "gelu": lambda: Function("gelu_tanh" if args.get("approximate") == "tanh" else "gelu"),
+        "hardsigmoid": lambda: Function("hard_sigmoid", (1 / 6, 0.5)),
+        "hardswish": lambda: Function("hard_swish"),
+    }[called]()
+    _table(build, node, args["self"], made)
+
+
+def one_slope(build: Builder, node: Node, args: dict[str, Any]) -> None:
+    """PReLU with one slope for all channels."""
+    held = build.constant(node, args, "weight")
+    slopes = np.unique(np.zeros(0) if held is None else held)
+    if len(slopes) != 1:
+        build.refuse(node, f"PReLU with {len(slopes)} slopes; one for all channels is supported")
+    _table(build, node, args["self"], Function("leaky_relu", (float(slopes[0]),)))
+
+
+def _table(build: Builder, node: Node, x: Node, made: Function) -> None:
+    name = build.tensor(x)
+    build.emit(node, Table(build.name(node), (name,), build.name(node), made), build.tensors[name].shape)
     build.same_order(node, name)
 
 

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flipbit.export.graph import Array, Conv, Dense, Weighted
+from flipbit.export.graph import Array, Conv, Dense, DepthwiseConv, Weighted
 from flipbit.export.read.aten.builder import NO_EDGES, Builder, Edges, Value
 from flipbit.export.read.aten.nodes import pair
-from flipbit.export.read.from_keras import binary_filters, weighted
-from flipbit.export.read.fuse import affine
+from flipbit.export.read.from_keras import OF_BITS, binary_filters, dilated, weighted
+from flipbit.export.read.fuse import Affine, affine
 
 if TYPE_CHECKING:
     from torch.fx import Node
@@ -20,20 +20,27 @@ NEARLY = 1e-5  # relative: a straight-through (sign(w) − w).detach() + w misse
 
 def conv(build: Builder, node: Node, args: dict[str, Any]) -> None:
     dilation, groups = pair(args["dilation"]), args["groups"]
-    if dilation != (1, 1) or groups != 1 or args.get("transposed"):
-        kind = "transposed, " if args.get("transposed") else ""
-        build.refuse(node, f"{kind}dilation {dilation} and {groups} groups; a convolution with 1 each is supported")
+    if args.get("transposed"):
+        build.refuse(node, "a transposed convolution; upsampling is not supported: end the net at its smallest image")
     weights = build.constant(node, args, "weight")
     assert weights is not None
     x = args["input"]
     if weights.ndim != 4:
-        build.refuse(node, f"weights of shape {weights.shape}; Conv2d is supported")
+        build.refuse(
+            node, f"weights of shape {weights.shape}; Conv2d is supported (Conv1d by way of ONNX: torch.onnx.export)"
+        )
+    depthwise = groups > 1
+    if depthwise and weights.shape[:2] != (groups, 1):
+        build.refuse(
+            node, f"{groups} groups for {len(weights)} filters; supported are 1 group, and one filter per channel"
+        )
     build.expect_image(node, x)
     name = build.unpadded(x)
     kernel, stride = weights.shape[2:], pair(args["stride"])
     padding: Edges
     if args["padding"] == "same":
-        edges = [((k - 1) // 2, k - 1 - (k - 1) // 2) for k in kernel]
+        reach = [d * (k - 1) for k, d in zip(kernel, dilation)]
+        edges = [(n // 2, n - n // 2) for n in reach]
         padding = (*edges[0], *edges[1])
     elif args["padding"] == "valid":
         padding = NO_EDGES
@@ -42,20 +49,32 @@ def conv(build: Builder, node: Node, args: dict[str, Any]) -> None:
         padding = (vertical, vertical, horizontal, horizontal)
     top, bottom, left, right = (a + b for a, b in zip(padding, build.at[x].padding))
     weights = weights.transpose(2, 3, 1, 0)
-    if name in build.order:
-        weights = weights[:, :, build.order[name]]
     bias = build.constant(node, args, "bias")
-    op = Conv(
+    if depthwise:
+        weights = weights[:, :, 0]
+    if name in build.order:
+        at = build.order[name]
+        weights = weights[:, :, at]
+        bias = bias[at] if depthwise and bias is not None else bias
+    fields = weighted(nearly_binary(weights))
+    wide = dilated(fields["weights"], dilation)
+    if wide is None:
+        build.refuse(node, f"dilation {dilation} {OF_BITS}")
+    fields["weights"] = wide
+    made: type[Conv | DepthwiseConv] = DepthwiseConv if depthwise else Conv
+    op = made(
         build.name(node),
         (name,),
         build.name(node),
         bias=np.zeros(weights.shape[-1]) if bias is None else bias,
         stride=stride,
         padding=(top, bottom, left, right),
-        **weighted(_nearly_binary(weights)),
+        **fields,
     )
     channels, height, width = build.shape(node)
     build.emit(node, op, (height, width, channels))
+    if depthwise:
+        build.same_order(node, name)
 
 
 def linear(build: Builder, node: Node, args: dict[str, Any]) -> None:
@@ -84,7 +103,7 @@ def _dense(build: Builder, node: Node, x: Node, weights: Array, bias: Array | No
     if name in build.order:
         weights = weights[build.order[name]]
     bias = np.zeros(units) if bias is None else np.broadcast_to(bias, (units,))
-    fields = weighted(_nearly_binary(weights))
+    fields = weighted(nearly_binary(weights))
     build.emit(node, Dense(build.name(node), (name,), build.name(node), bias=bias, **fields), (units,))
 
 
@@ -97,23 +116,25 @@ def batch_norm(build: Builder, node: Node, args: dict[str, Any]) -> None:
     gamma, beta = (build.constant(node, args, what) for what in ("weight", "bias"))
     assert mean is not None and variance is not None
     gain = (1.0 if gamma is None else gamma) / np.sqrt(variance + args["eps"])
-    affine_after(build, node, args["input"], gain, -mean * gain + (0.0 if beta is None else beta), "BatchNorm")
+    affine_after(build, node, args["input"], gain, -mean * gain + (0.0 if beta is None else beta))
 
 
-def affine_after(build: Builder, node: Node, x: Node, gain: Array, offset: Array, what: str) -> None:
-    """gain · x + offset per channel, folded into the operation that wrote x."""
+def affine_after(build: Builder, node: Node, x: Node, gain: Array, offset: Array) -> None:
+    """gain · x + offset per channel: folded into the operation that wrote x, or left for fuse.py."""
     name = build.tensor(x)
     op = build.writer(x, name)
-    if not isinstance(op, Weighted) or op.relu or build.shape(x) != build.torch_shape(name):
-        found = "a tensor that others read too" if build.readers(x) > 1 else op.kind if op else "the input"
-        if isinstance(op, Weighted):
-            found += " with ReLU" if op.relu else " that was reshaped"
-        return build.refuse(node, f"{what} after {found}; supported right after Conv2d or Linear")
-    build.put(affine(op, gain, offset))
-    build.at[node] = Value(name)
+    if isinstance(op, Weighted) and not op.relu and build.shape(x) == build.torch_shape(name):
+        build.put(affine(op, gain, offset))
+        build.at[node] = Value(name)
+        return
+    name = build.vector(x) if len(build.shape(x)) == 1 else build.image(node, x)
+    at = build.order.get(name, np.arange(len(gain)))
+    made = Affine(build.name(node), (name,), build.name(node), gain[at], offset[at])
+    build.emit(node, made, build.tensors[name].shape)
+    build.same_order(node, name)
 
 
-def _nearly_binary(weights: Array) -> Array:
+def nearly_binary(weights: Array) -> Array:
     """``weights`` with filters of nearly two values ±s made exact, if all filters are such."""
     flat = np.abs(weights.reshape(-1, weights.shape[-1]))
     if not flat.size or binary_filters(weights) or not np.isfinite(flat).all():

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flipbit.export.graph import AveragePool, MaxPool
-from flipbit.export.read.aten.builder import Builder
+import numpy as np
+
+from flipbit.export.graph import AveragePool, DepthwiseConv, MaxPool
+from flipbit.export.read.aten.builder import NO_EDGES, Builder, Edges
 from flipbit.export.read.aten.nodes import pair
 
 if TYPE_CHECKING:
@@ -34,12 +36,27 @@ def average_pool(build: Builder, node: Node, args: dict[str, Any]) -> None:
     stride = pair(args["stride"]) if args["stride"] else size
     name = build.image(node, args["self"])
     shape = build.shape(node)
-    inside = all((o - 1) * s + k <= n for n, o, k, s in zip(build.tensors[name].shape, shape[1:], size, stride))
-    if pair(args["padding"]) != (0, 0) or not inside:
-        build.refuse(node, "average pooling over the border; windows inside the image are supported")
-    if args["divisor_override"] not in (None, size[0] * size[1]):
-        build.refuse(node, f"average pooling divides by {args['divisor_override']}; the window's size is supported")
-    _average(build, node, name, size, stride, (*shape[1:], shape[0]))
+    sides, padding = build.tensors[name].shape, pair(args["padding"])
+    ends = [(o - 1) * s + k - p - n for n, o, k, s, p in zip(sides, shape[1:], size, stride, padding)]
+    edges = (padding[0], max(padding[0], ends[0]), padding[1], max(padding[1], ends[1]))
+    whole, divisor = size[0] * size[1], args["divisor_override"]
+    zeros_count = any(padding) and (args["count_include_pad"] or divisor)
+    if divisor not in (None, whole) or (divisor and any(n > p for n, p in zip(ends, padding))):
+        build.refuse(node, f"average pooling divides by {divisor}; the window's size is supported")
+    if zeros_count and any(n > p for n, p in zip(ends, padding)):
+        build.refuse(node, "average pooling with ceil_mode counts some of the zeros; use count_include_pad=False")
+    if zeros_count:  # the mean with the zeros around the image is a depthwise convolution by one number
+        channels = build.tensors[name].shape[-1]
+        filters, scale = np.ones((*size, channels)), np.full(channels, 1 / whole)
+        made = build.name(node)
+        build.emit(
+            node,
+            DepthwiseConv(made, (name,), made, filters, scale, np.zeros(channels), stride=stride, padding=edges),
+            (*shape[1:], shape[0]),
+        )
+        build.same_order(node, name)
+        return
+    _average(build, node, name, size, stride, (*shape[1:], shape[0]), edges)
 
 
 def adaptive_pool(build: Builder, node: Node, args: dict[str, Any]) -> None:
@@ -50,6 +67,18 @@ def adaptive_pool(build: Builder, node: Node, args: dict[str, Any]) -> None:
         build.refuse(node, f"adaptive pooling of {height}×{width} to {rows}×{columns}; sizes that divide are supported")
     size = (height // rows, width // columns)
     _average(build, node, name, size, size, (rows, columns, channels))
+
+
+def adaptive_max(build: Builder, node: Node, args: dict[str, Any]) -> None:
+    name = build.image(node, args["self"])
+    height, width, channels = build.tensors[name].shape
+    _, rows, columns = build.shape(node)
+    if height % rows or width % columns:
+        build.refuse(node, f"adaptive pooling of {height}×{width} to {rows}×{columns}; sizes that divide are supported")
+    size = (height // rows, width // columns)
+    op = MaxPool(build.name(node), (name,), build.name(node), size, size)
+    build.emit(node, op, (rows, columns, channels))
+    build.same_order(node, name)
 
 
 def mean(build: Builder, node: Node, args: dict[str, Any]) -> None:
@@ -64,7 +93,14 @@ def mean(build: Builder, node: Node, args: dict[str, Any]) -> None:
 
 
 def _average(
-    build: Builder, node: Node, name: str, size: tuple[int, int], stride: tuple[int, int], shape: tuple[int, ...]
+    build: Builder,
+    node: Node,
+    name: str,
+    size: tuple[int, int],
+    stride: tuple[int, int],
+    shape: tuple[int, ...],
+    padding: Edges = NO_EDGES,
 ) -> None:
-    build.emit(node, AveragePool(build.name(node), (name,), build.name(node), size=size, stride=stride), shape)
+    made = build.name(node)
+    build.emit(node, AveragePool(made, (name,), made, size=size, stride=stride, padding=padding), shape)
     build.same_order(node, name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from flipbit.export.graph import Concat
 from flipbit.export.read.aten.builder import Builder, Value
 from flipbit.export.read.aten.nodes import operator_of
 
@@ -49,9 +50,12 @@ def pad(build: Builder, node: Node, args: dict[str, Any]) -> None:
 
 
 def zero_channels(build: Builder, node: Node, args: dict[str, Any]) -> None:
-    """Zero channels as a concatenation."""
+    """Zero channels as a concatenation, or the channels of several tensors."""
     parts = args["tensors"]
     found = [part for part in parts if part in build.at]
+    if len(found) > 1 and len(found) == len(parts):
+        _concatenate(build, node, parts, args["dim"])
+        return
     zeros = all(not build.numbers(build.constants[part]).any() for part in parts if part in build.constants)
     if len(found) != 1 or not zeros or args["dim"] not in (1, 1 - node.meta["val"].dim()):
         build.refuse(node, "concatenates tensors; one tensor and zero channels are supported")
@@ -62,6 +66,24 @@ def zero_channels(build: Builder, node: Node, args: dict[str, Any]) -> None:
     build.expect_image(node, x)
     before = build.at[x]
     build.at[node] = replace(before, channels=(before.channels[0] + front, before.channels[1] + back))
+
+
+def _concatenate(build: Builder, node: Node, parts: list[Node], axis: int) -> None:
+    """Two at a time."""
+    names = [build.tensor(part) for part in parts]
+    if axis not in (1, 1 - node.meta["val"].dim()) or any(name in build.order for name in names):
+        build.refuse(node, f"concatenates along axis {axis}; channels of tensors in PyTorch's order are supported")
+    for part in parts:
+        if len(build.shape(part)) == 3:
+            build.expect_image(node, part)
+    if any(build.shape(part) != build.torch_shape(name) for part, name in zip(parts, names)):
+        build.refuse(node, "concatenates tensors that were reshaped; concatenate them before")
+    done = names[0]
+    for name in names[1:]:
+        shape = build.tensors[done].shape
+        shape = (*shape[:-1], shape[-1] + build.tensors[name].shape[-1])
+        build.emit(node, Concat(build.name(node), (done, name), build.name(node)), shape)
+        done = build.at[node].name
 
 
 def alias(build: Builder, node: Node, args: dict[str, Any]) -> None:

@@ -11,15 +11,18 @@ from flipbit.export.graph import Array, ExportError, Graph, Reference, Tensor
 from flipbit.export.read.aten import arithmetic, constants, layers, pooling, views
 from flipbit.export.read.aten.builder import Builder, Value
 from flipbit.export.read.aten.nodes import ALIASES, SIZES, SOFTMAX, arguments, is_size, module_path, operator_of
+from flipbit.export.read.fuse import fuse
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import Node
 
 SUPPORTED = (
-    "Conv2d and Linear, BatchNorm or constants per channel right after them, ReLU, MaxPool2d, AvgPool2d, "
-    "AdaptiveAvgPool2d and the mean over height and width, addition of two tensors, strided slices with zero channels "
-    "(option-A shortcuts), flatten, zero padding before a convolution, Dropout, a final softmax"
+    "Conv2d (also depthwise) and Linear, BatchNorm, constants per channel, ReLU, ReLU6, LeakyReLU, "
+    "PReLU, ELU, Sigmoid, Tanh, SiLU, GELU, Hardsigmoid, Hardswish, MaxPool2d, AvgPool2d, AdaptiveMaxPool2d, "
+    "AdaptiveAvgPool2d and the mean over height and width, addition of two tensors, concatenation of channels, strided "
+    "slices with zero channels (option-A shortcuts), flatten, zero padding before a convolution, Dropout, a final "
+    "softmax"
 )
 OPERATORS: dict[str, Callable[..., None]] = {
     **dict.fromkeys(ALIASES, views.alias),
@@ -34,6 +37,14 @@ OPERATORS: dict[str, Callable[..., None]] = {
     "_native_batch_norm_legit_no_training": layers.batch_norm,
     "relu": arithmetic.relu,
     "clamp": arithmetic.relu,
+    "hardtanh": arithmetic.relu,
+    "relu6": arithmetic.relu,
+    **dict.fromkeys(
+        ("leaky_relu", "elu", "sigmoid", "tanh", "silu", "gelu", "hardsigmoid", "hardswish"), arithmetic.function
+    ),
+    "prelu": arithmetic.one_slope,
+    "_prelu_kernel": arithmetic.one_slope,
+    "adaptive_max_pool2d": pooling.adaptive_max,
     "clamp_min": arithmetic.relu,
     **dict.fromkeys(("add", "sub", "rsub", "mul", "div"), arithmetic.arithmetic),
     "max_pool2d": pooling.max_pool,
@@ -47,6 +58,22 @@ OPERATORS: dict[str, Callable[..., None]] = {
     "constant_pad_nd": views.pad,
     "cat": views.zero_channels,
 }
+# What to do without operators that no device here runs.
+_NO_UPSAMPLING = "upsampling is not supported; end the net at its smallest image"
+_NO_RECURRENCE = "recurrent layers are not supported; use convolutions over the sequence"
+_NO_NORM = "it normalizes by statistics of each image; use BatchNorm"
+INSTEAD = {
+    **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "pixel_shuffle"), _NO_UPSAMPLING),
+    **dict.fromkeys(
+        ("upsample_nearest1d", "upsample_nearest2d", "upsample_bilinear2d", "upsample_bicubic2d"), _NO_UPSAMPLING
+    ),
+    **dict.fromkeys(("lstm", "gru", "rnn_tanh", "rnn_relu"), _NO_RECURRENCE),
+    **dict.fromkeys(("layer_norm", "native_layer_norm", "group_norm", "native_group_norm", "instance_norm"), _NO_NORM),
+    "scaled_dot_product_attention": "attention is not supported; use convolutions",
+    "embedding": "look-ups of tokens are not supported; feed the net numbers",
+    "conv1d": "Conv1d is read from ONNX: torch.onnx.export",
+    "conv3d": "3-D convolutions are not supported; put the frames into the channels of Conv2d",
+}
 
 
 class Walk:
@@ -55,6 +82,7 @@ class Walk:
     def __init__(self, program: ExportedProgram, labels: list[str]):
         self.program, self.labels = program, labels
         self.build = Builder()
+        self.unknown = False  # an operator of which there is nothing to say but what is supported
 
     def graph(self) -> Graph:
         nodes = list(self.program.graph.nodes)
@@ -77,8 +105,7 @@ class Walk:
                     node, f"the sub-graph {node.target} is not supported; a net without torch.cond and loops is"
                 )
         self.build.in_module.update(module_path(node) for node in calls if operator_of(node) not in ALIASES)
-        for node in calls:
-            self._read(node, result)
+        self._read_all(calls, result)
         output = self.build.at.get(result)
         if output is None:
             raise ExportError("the output does not depend on the input")
@@ -94,7 +121,9 @@ class Walk:
             self.build.refuse(
                 result, "the output's values stand in another order than PyTorch's; end with a linear layer"
             )
-        graph = Graph("input", name, self.build.ops, self.build.tensors, self.labels)
+        ops, name = fuse(self.build.ops, name, self.build.tensors)
+        tensors = {tensor: self.build.tensors[tensor] for tensor in ("input", *(op.output for op in ops))}
+        graph = Graph("input", name, ops, tensors, self.labels)
         graph.reference = Reference("PyTorch", lambda images: self._run(nodes, result, images), self.build.ends)
         graph.check()
         return graph
@@ -132,7 +161,7 @@ class Walk:
         returned: Any = output.args[0]  # torch.fx calls it an Argument: anything
         results = [arg for arg, kind in zip(returned, kinds) if kind == OutputKind.USER_OUTPUT]
         if len(results) != 1 or not hasattr(results[0], "op"):
-            raise ExportError(f"the model has {len(results)} outputs; one tensor is supported")
+            raise ExportError(f"the model has {len(results)} outputs; one tensor is supported: join them by torch.cat")
         return results[0]
 
     def _placeholders(self, nodes: list[Node]) -> None:
@@ -153,7 +182,8 @@ class Walk:
                 if len(shape) not in (1, 3):
                     raise ExportError(
                         f"the input has shape {tuple(node.meta['val'].shape)}; "
-                        "expected (batch, channels, height, width) or (batch, units)"
+                        "expected (batch, channels, height, width) or (batch, units); a net of sequences (Conv1d) is "
+                        "read from ONNX (torch.onnx.export)"
                     )
                 self.build.tensors["input"] = Tensor("input", (*shape[1:], shape[0]))
                 self.build.at[node] = Value("input")
@@ -168,6 +198,38 @@ class Walk:
                 self.build.refuse(node, f"no value for {name} in the model")
             self.build.constants[node] = value
 
+    def _read_all(self, calls: list[Node], result: Node) -> None:
+        """Every node; what cannot be read is said of all of them at once."""
+        complaints: dict[str, None] = {}  # in order, each once
+        beyond: set[Node] = set()  # what hangs on a refused node whose result is neither an image nor a vector
+        for node in calls:
+            if beyond.intersection(node.all_input_nodes):
+                beyond.add(node)
+                continue
+            try:
+                self._read(node, result)
+            except ExportError as error:
+                complaints[str(error)] = None
+                if not self._stand_in(node):
+                    beyond.add(node)
+        if complaints:
+            known = [f"supported are {SUPPORTED}"] if self.unknown else []  # said once
+            if len(complaints) == 1:
+                raise ExportError("; ".join([*complaints, *known]))
+            numbered = [f"({i}) {complaint}" for i, complaint in enumerate(complaints, 1)]
+            raise ExportError(f"{len(complaints)} operations cannot be exported: {'; '.join([*numbered, *known])}")
+
+    def _stand_in(self, node: Node) -> bool:
+        """A tensor in the place of what could not be read, so that the rest can be; False if there is none."""
+        value = node.meta.get("val")
+        shape = tuple(getattr(value, "shape", ()))[1:]
+        if len(shape) not in (1, 3) or not all(isinstance(n, int) for n in shape):
+            return False
+        name = self.build.name(node)
+        self.build.tensors[name] = Tensor(name, (*shape[1:], shape[0]))
+        self.build.at[node] = Value(name)
+        return True
+
     def _read(self, node: Node, result: Node) -> None:
         called = operator_of(node)
         args = arguments(node)
@@ -177,5 +239,8 @@ class Walk:
             arithmetic.softmax(self.build, node, args, result)
         elif called in OPERATORS:
             OPERATORS[called](self.build, node, args)
+        elif called in INSTEAD:
+            self.build.refuse(node, f"{node.target}: {INSTEAD[called]}")
         else:
-            self.build.refuse(node, f"{node.target} is not supported; supported are {SUPPORTED}")
+            self.unknown = True
+            self.build.refuse(node, f"{node.target} is not supported")
