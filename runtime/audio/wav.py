@@ -83,7 +83,7 @@ def parse_wav(data: bytes) -> Recording:
             f"lasts {len(values) // rate:,} s; expected at most {SAMPLES_MOST // RATE:,}: cut it into pieces"
         )
     mono = values[:, 0] if channels == 1 else values.mean(1)
-    notes += _loudness(mono)
+    notes += _loudness(values, mono, bits)
     if rate != RATE:
         mono = resample(mono, rate, RATE)
     samples = np.clip(np.rint(mono), -32768, 32767).astype(np.int16)
@@ -149,9 +149,12 @@ def _decode(body: bytes, code: int, bits: int) -> Array:
     return np.frombuffer(body, f"<i{bits // 8}").astype(np.float64) / (1 << bits - 16)
 
 
-def _loudness(mono: Array) -> list[str]:
-    loudest = float(np.abs(mono).max())
-    if loudest < 1:
+def _loudness(values: Array, mono: Array, bits: int) -> list[str]:
+    """What is odd about the samples [samples, channels] of so many bits, and about their mean."""
+    if np.abs(mono).max() < 1:
         return ["silent"]
-    at_end = float(np.mean((mono >= 32767) | (mono <= -32768)))
+    if len(mono) > 1 and np.ptp(mono) < 1:
+        return [f"silent: every sample is {round(mono[0])}"]
+    highest = 32767 if bits > 8 else 127 * 256
+    at_end = float(np.mean((values >= highest) | (values <= -32768), axis=0).max())  # of the worst channel
     return [f"clipped: {100 * at_end:.1f} % of the samples are at an end of the range"] if at_end > CLIPPED else []

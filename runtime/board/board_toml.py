@@ -17,6 +17,7 @@ REQUIRED = {
     "uart": ("base", "baud"),
 }
 ARTIFACTS = ("bin", "hex", "uf2", "esp")
+SMALL_CODE = "-DFB_SMALL_CODE"
 UNITS = (2, 4, 8, 256)
 # What [power] has to say of a board, and in which units.
 FIGURES = {
@@ -107,6 +108,11 @@ class Profile:
     def artifacts(self) -> list[str]:
         """Files a build makes besides the .elf, by ending."""
         return list(self.facts["build"]["artifacts"])
+
+    @property
+    def small_code(self) -> bool:
+        """Whether its core has no large kernels beside the reference ones: FB_SMALL_CODE of flipbit.h."""
+        return SMALL_CODE in self.facts["build"]["flags"]
 
     @property
     def store_kind(self) -> str:

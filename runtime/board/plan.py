@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from flipbit.runtime.board.estimate import fitted, layer_key
 from flipbit.runtime.board.profile import (
     COUNTED,
     CYCLES_PER_INSTRUCTION,
@@ -36,7 +37,7 @@ from flipbit.runtime.errors import CoreError
 MEASURED = Path(__file__).with_name("measured")
 PROGRAMS = MEASURED / "programs.json"
 INFERENCE = MEASURED / "inference.json"
-RISCV, THUMB, HELIUM = 0, 1, 2  # FB_PLAN_… of fb_kernels.h
+RISCV, THUMB, DSP, HELIUM = range(4)  # FB_PLAN_… of fb_kernels.h
 _one_at_a_time = threading.Lock()  # the library is told for which kind of board it plans
 
 
@@ -50,7 +51,7 @@ class BoardLayer:
     scratch: int
     instructions: int | None
     cycles: int | None
-    counted: bool  # this very layer was counted, with this kernel on this core; else scaled from others
+    counted: bool  # this very layer was counted, with this kernel on this core; else fitted to others
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ class BoardPlan:
         modelled = all(layer.cycles is not None for layer in self.layers)
         how = "counted in QEMU" if self.counted else "estimated from layers counted in QEMU"
         cycles = "cycles by Arm's tables, memory without wait states"
-        return f"{how}; {cycles if modelled else f'cycles estimated at {CYCLES_PER_INSTRUCTION} an instruction'}"
+        return f"{how}; {cycles if modelled else f'cycles estimated at {CYCLES_PER_INSTRUCTION} per instruction'}"
 
     def facts(self) -> dict[str, Any]:
         """For scripts."""
@@ -125,7 +126,7 @@ def board_plan(model: Model, board: str | Profile) -> BoardPlan:
         )
     core, image = profile.core, model.image
     with _one_at_a_time:
-        planner = _Planner(image.data, _kind(core))
+        planner = _Planner(image.data, _kind(core), profile.small_code)
         ends = sum(_rounded(image.tensors[i].size) for i in (image.input, image.output))
         in_ram = profile.facts["build"].get("link") == "link_ram.ld"  # the image lies in RAM
         ram_free = program["ram_free"] - (_rounded(len(image.data)) if in_ram else 0)
@@ -154,15 +155,18 @@ def _rounded(size: int) -> int:
 def _kind(core: str) -> int:
     if core in ("cortex-m55", "cortex-m85"):
         return HELIUM
+    if core in ("cortex-m4", "cortex-m7", "cortex-m33"):
+        return DSP
     return THUMB if core.startswith("cortex-m") else RISCV
 
 
 class _Planner:
     """The core's planning for one image."""
 
-    def __init__(self, data: bytes, kind: int):
+    def __init__(self, data: bytes, kind: int, small_code: bool):
         self._library = _library()
         c_int.in_dll(self._library, "fb_plan_core").value = kind
+        c_int.in_dll(self._library, "fb_plan_small_code").value = small_code
         self._memory = aligned(len(data))
         self._memory[:] = np.frombuffer(data, np.uint8)
         self._model = CModel()
@@ -222,25 +226,19 @@ def _read(path: Path) -> Any:
         raise BoardError(f"{path}: cannot be read ({error})") from None
 
 
-def layer_key(layer: Layer) -> str:
-    """What a layer's work depends on, as text: ``3×3 conv /2 + ReLU 9×8×3 5×4×16``."""
-    shapes = ("×".join(map(str, shape)) for shape in (layer.input_shape, layer.output_shape))
-    return f"{layer.bits or ''} {layer.description} {' '.join(shapes)}".strip()
-
-
 def _layer(layer: Layer, plan: CLayerPlan, core: str, model: Model) -> BoardLayer:
     kernel = plan.kernel.decode()
     if not kernel:  # nothing to do
         return BoardLayer(layer.name, kernel, plan.live, plan.scratch, 0, 0, True)
     counts, model_of_cycles = COUNTED.get(core, ("", ""))
     of_kernel = [c for c in _counts() if c["core"] == counts and c["kernel"] == kernel]
-    same = [c for c in of_kernel if c["layer"] == layer_key(layer)]
-    work = layer.macs or int(np.prod(layer.output_shape))
+    key = layer_key(layer)
+    same = next((c for c in of_kernel if c["layer"] == key), None)
     instructions = cycles = None
-    if of_kernel:
-        like = same or sorted(of_kernel, key=lambda c: abs(np.log(c["work"] / work)))[:1]
-        scale = work / like[0]["work"]
-        instructions = round(like[0]["instructions"] * scale)
-        modelled = like[0]["cycles"].get(model_of_cycles)
-        cycles = None if modelled is None else round(modelled * scale)
-    return BoardLayer(layer.name, kernel, plan.live, plan.scratch, instructions, cycles, bool(same))
+    if same:
+        instructions, cycles = same["instructions"], same["cycles"].get(model_of_cycles)
+    elif of_kernel:
+        instructions = fitted([(c["layer"], c["instructions"]) for c in of_kernel], key)
+        modelled = [(c["layer"], c["cycles"][model_of_cycles]) for c in of_kernel if model_of_cycles in c["cycles"]]
+        cycles = fitted(modelled, key) if modelled else None
+    return BoardLayer(layer.name, kernel, plan.live, plan.scratch, instructions, cycles, same is not None)

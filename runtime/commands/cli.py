@@ -28,6 +28,7 @@ OWN = {
     "info": ("run", "flipbit info resnet8.fbit"),
     "profile": ("run", "flipbit profile resnet8.fbit"),
     "compare": ("run", "flipbit compare before.fbit after.fbit"),
+    "serve": ("run", "flipbit serve --port 8080"),
     "flash": ("board", "flipbit flash --board microbit --model digits.fbit"),
     "device": ("board", "flipbit device info --port qemu:microbit"),
     "finetune": ("board", "flipbit finetune m.fbit --data digits --target sim:pico"),
@@ -44,6 +45,7 @@ def parser(others: dict[str, Verb] | None = None, whole: bool = False) -> argpar
     from flipbit.runtime.commands.info import add_info_parser
     from flipbit.runtime.commands.profile import add_profile_parser
     from flipbit.runtime.commands.run import add_run_parser
+    from flipbit.runtime.commands.serve import add_serve_parser
 
     p = CommandParser(
         prog="flipbit",
@@ -60,6 +62,7 @@ def parser(others: dict[str, Verb] | None = None, whole: bool = False) -> argpar
     add_info_parser(verbs)
     add_profile_parser(verbs)
     add_compare_parser(verbs)
+    add_serve_parser(verbs)
     add_finetune_parser(verbs)
     add_flash_parser(verbs)
     add_device_parser(verbs)

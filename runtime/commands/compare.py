@@ -27,7 +27,7 @@ def add_compare_parser(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     p.add_argument("first", metavar="A", help="a .fbit file")
-    p.add_argument("second", metavar="B", help="another")
+    p.add_argument("second", metavar="B", help="another .fbit file")
     p.add_argument("--data", metavar="DATA", help="images to run both on, as for flipbit run (random ones)")
     p.add_argument("--limit", type=int, default=100, metavar="N", help="how many images to run (100)")
     add_resize_option(p)
@@ -103,19 +103,29 @@ def _outputs(a: Model, b: Model, source: str | None, limit: int, resize: str) ->
         x = np.random.default_rng(0).integers(-128, 128, (limit, *a.input_shape)).astype(np.int8)
         name = "random images"
     else:
-        data = load_data(source, a.input_shape, a.labels, resize, limit)
+        data = load_data(source, a.input_shape, a.labels, resize, limit, a.image.front_end, a.value_count)
         say(data.notes)
         x, y, name = data.x, data.y, data.name
     logits = [m.predict(x).reshape(len(x), -1) for m in (a, b)]
+    largest = float(np.abs(logits[0] - logits[1]).max(initial=0))
+    if a.values or b.values:
+        return {"data": name, "images": len(x), "largest_difference": largest, "rmse": _rmse(logits, y)}
     best = [values.argmax(1) for values in logits]
     known = bool(len(y)) and bool((y >= 0).all())
     return {
         "data": name,
         "images": len(x),
         "same_answer": int(np.sum(best[0] == best[1])),
-        "largest_difference": float(np.abs(logits[0] - logits[1]).max(initial=0)),
+        "largest_difference": largest,
         "accuracy": [float(np.mean(answers == y)) for answers in best] if known else None,
     }
+
+
+def _rmse(outputs: list[np.ndarray], y: np.ndarray) -> list[float] | None:
+    """Of both nets' values, where it is known what they should be."""
+    if not np.issubdtype(y.dtype, np.floating):
+        return None
+    return [float(np.sqrt(np.mean((values - y) ** 2))) for values in outputs]
 
 
 def _text(result: dict[str, Any]) -> str:
@@ -155,6 +165,11 @@ def _text(result: dict[str, Any]) -> str:
     outputs = result["outputs"]
     if outputs is None:
         lines.append("they take or give different shapes: no answers to compare")
+        return "\n".join(lines)
+    if "rmse" in outputs:
+        lines.append(f"{shown(outputs['data'])}: values differ by {outputs['largest_difference']:.4g} at most")
+        if outputs["rmse"]:
+            lines.append("RMSE: " + " and ".join(f"{error:.4g}" for error in outputs["rmse"]))
         return "\n".join(lines)
     lines.append(
         f"{shown(outputs['data'])}: the same answer to {outputs['same_answer']:,} of {outputs['images']:,}; "

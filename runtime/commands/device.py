@@ -18,13 +18,16 @@ import numpy as np
 from flipbit.runtime.board.plan import BoardPlan, board_plan
 from flipbit.runtime.board.profile import Profile, build, elf_path, load_profile
 from flipbit.runtime.commands.device_text import identity_facts, identity_text, timing_text
+from flipbit.runtime.commands.listen import add_listen_options, listen_here, listen_on_board
 from flipbit.runtime.core.model import Model
-from flipbit.runtime.data.load import load_data
+from flipbit.runtime.data.drift import apply_drift
+from flipbit.runtime.data.load import Data, load_data
 from flipbit.runtime.data.pictures import add_resize_option
 from flipbit.runtime.errors import ArgumentError, FlipbitError
 from flipbit.runtime.exits import CommandParser, guarded
 from flipbit.runtime.files import write_atomically
 from flipbit.runtime.link.device import BUILT_IN, Device, Inference, LayerReport, open_device, slot_name
+from flipbit.runtime.link.guard import THRESHOLD, WINDOW, Guard
 from flipbit.runtime.link.line import open_line
 from flipbit.runtime.link.memory import BoardMemory
 from flipbit.runtime.link.protocol import Identity
@@ -32,8 +35,8 @@ from flipbit.runtime.shown import say, shown
 from flipbit.runtime.text_table import text_table
 
 PORTS = """PORT is a serial port (/dev/ttyACM0, COM3: needs pyserial), tcp:HOST:PORT, unix:PATH, or qemu:BOARD: the
-emulated board as "flipbit flash --qemu" and earlier commands left it (--fresh: as new); with --model or --firmware
-another one, made for this command alone."""
+emulated board as "flipbit flash --qemu" and earlier commands left it (--fresh: as new). With --model or --firmware
+this command gets a separate emulated board, which is not kept."""
 
 
 def add_device_parser(commands: Any) -> None:
@@ -56,10 +59,12 @@ examples:
     def verb(name: str, run: Callable[..., int], text: str) -> argparse.ArgumentParser:
         q = verbs.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".", epilog=PORTS)
         q.add_argument("--port", required=True, metavar="PORT", help="see below")
-        q.add_argument("--firmware", type=Path, metavar="ELF", help="program for a qemu:BOARD of its own")
-        q.add_argument("--fresh", action="store_true", help="qemu:BOARD forgets its program and what it has stored")
+        q.add_argument("--firmware", type=Path, metavar="ELF", help="run this program on a separate qemu:BOARD")
+        q.add_argument("--fresh", action="store_true", help="qemu:BOARD starts as new: no program, empty storage")
         q.add_argument("--model", type=Path, metavar="IMAGE", help="the .fbit on the board (else read from it)")
-        q.add_argument("--baud", type=_positive(int), default=115200, metavar="N", help="of a serial port (115200)")
+        q.add_argument(
+            "--baud", type=_positive(int), default=115200, metavar="N", help="baud rate of a serial port (115200)"
+        )
         q.add_argument(
             "--timeout", type=_positive(float), default=2.0, metavar="S", help="seconds to wait for an answer (2)"
         )
@@ -73,6 +78,7 @@ examples:
     infer.add_argument("data", metavar="DATA", help="picture, folder, .npy, .npz or data set: see flipbit run --help")
     infer.add_argument("--limit", type=int, metavar="N", help="only the first N images")
     add_resize_option(infer)
+    add_listen_options(verb("listen", _listen, "stream a recording to the board, show what it detects"))
     bench = verb("bench", _bench, "time the net, layer by layer")
     bench.add_argument("--repeats", type=int, default=5, metavar="N", help="whole runs to time (5)")
     check = verb("verify", _verify, "compare every layer with this machine")
@@ -82,14 +88,25 @@ examples:
     upload = verb("upload", _upload, "put an image into a slot of the board's storage")
     upload.add_argument("image", type=Path, metavar="IMAGE", help="a .fbit file")
     upload.add_argument("--slot", type=int, metavar="N", help="which slot (one that is not in use)")
-    upload.add_argument("--select", action="store_true", help="and use it from now on")
-    download = verb("download", _download, "save the image in use, as learning may have changed it")
-    download.add_argument("output", type=Path, metavar="FILE", help="where to: a .fbit file")
-    download.add_argument("--slot", type=int, metavar="N", help="another image than the one in use")
+    upload.add_argument("--select", action="store_true", help="use it from now on")
+    download = verb("download", _download, "save the image in use, with what the board has learned")
+    download.add_argument("output", type=Path, metavar="FILE", help="the .fbit file to write")
+    download.add_argument("--slot", type=int, metavar="N", help="the image in slot N (the one in use)")
     select = verb("select", _select, "use the image of a slot from now on")
     select.add_argument("slot", metavar="SLOT", help="a number, or built-in")
-    verb("reset", _reset, "start the board anew")
-    monitor = verb("monitor", _monitor, "show what the board says by itself")
+    guard = verb("guard", _guard, "watch a stream of inputs for drift, and recalibrate without labels")
+    guard.add_argument("data", metavar="DATA", nargs="?", help="the stream: inputs as for infer; none with --undo")
+    guard.add_argument("--limit", type=int, metavar="N", help="only the first N images")
+    guard.add_argument("--window", type=int, default=WINDOW, metavar="N", help=f"samples per window ({WINDOW})")
+    guard.add_argument(
+        "--threshold", type=float, default=THRESHOLD, metavar="D", help=f"recalibrate above this drift ({THRESHOLD})"
+    )
+    guard.add_argument("--only-watch", action="store_true", help="report the drift and change nothing")
+    guard.add_argument("--drift", metavar="CHANGE", help="change the images: cast:2, dim:1, blur:3, noise:2")
+    guard.add_argument("--undo", action="store_true", help="go back to the image as it was uploaded")
+    add_resize_option(guard)
+    verb("reset", _reset, "restart the board")
+    monitor = verb("monitor", _monitor, "show messages that the board sends on its own")
     monitor.add_argument("--seconds", type=float, metavar="S", help="stop after S seconds (Ctrl-C)")
 
 
@@ -141,7 +158,7 @@ def _lock_again(device: Device) -> None:
 def _emulated(board: str) -> Profile:
     profile = load_profile(board)
     if profile.qemu is None:
-        raise ArgumentError(f"QEMU does not have the {profile.title}; connect a real one (--port /dev/tty…)")
+        raise ArgumentError(f"QEMU does not emulate the {profile.title}; connect a real one (--port /dev/tty…)")
     return profile
 
 
@@ -199,6 +216,12 @@ def _info(given: argparse.Namespace) -> int:
     return 0
 
 
+def _data(given: argparse.Namespace, model: Model) -> Data:
+    return load_data(
+        given.data, model.input_shape, model.labels, given.resize, given.limit, model.image.front_end, model.value_count
+    )
+
+
 def _model(device: Device, given: argparse.Namespace) -> Model:
     return device.use(given.model) if given.model else device.model
 
@@ -206,7 +229,7 @@ def _model(device: Device, given: argparse.Namespace) -> Model:
 def _infer(given: argparse.Namespace) -> int:
     with _open(given) as device:
         model = _model(device, given)
-        data = load_data(given.data, model.input_shape, model.labels, given.resize, given.limit)
+        data = _data(given, model)
         say(data.notes)
         show, results = _progress("inputs"), []
         for i, x in enumerate(_batch(data.x, model)):
@@ -215,7 +238,8 @@ def _infer(given: argparse.Namespace) -> int:
                 show(i + 1, len(data.x))
         info = device.info()
     names = [data.names[i] if i < len(data.names) else str(i) for i in range(len(results))]
-    expected = [int(y) if y >= 0 else None for y in data.y] or [None] * len(results)
+    expected: list[Any] = data.y.tolist() if data.has_values else [int(y) if y >= 0 else None for y in data.y]
+    expected = expected or [None] * len(results)
     if given.json:
         modelled = _modelled(given, info, model)
         rows = [
@@ -227,14 +251,66 @@ def _infer(given: argparse.Namespace) -> int:
         ]  # fmt: skip
         print(json.dumps(rows, indent=1))
         return 0
-    table = [(name, r.label, f"{r.scores.max():.3f}", r.ticks or None) for name, r in zip(names[:20], results)]
-    print(text_table(("input", "class", ">score", ">ticks"), table))
+    told = list(zip(names[:20], results))
+    if model.values:
+        print(text_table(("input", "values", ">ticks"), [(name, r.label, r.ticks or None) for name, r in told]))
+    else:
+        table = [(name, r.label, f"{r.scores.max():.3f}", r.ticks or None) for name, r in told]
+        print(text_table(("input", "class", ">score", ">ticks"), table))
     if len(results) > 20:
         print(f"… {len(results) - 20:,} more")
-    if results and all(y is not None for y in expected):
+    if results and data.has_values:
+        print(
+            f"RMSE {np.sqrt(np.mean((np.stack([r.scores for r in results]).reshape(data.y.shape) - data.y) ** 2)):.4g}"
+        )
+    elif results and all(y is not None for y in expected):
         right = sum(r.index == y for r, y in zip(results, expected))
         print(f"{right:,} of {len(results):,} right, {100 * right / len(results):.2f} %")
     print(timing_text(results, _modelled(given, info, model), _is_emulated(given)))
+    return 0
+
+
+def _listen(given: argparse.Namespace) -> int:
+    if given.port == "sim":
+        return listen_here(given)
+    with _open(given) as device:
+        return listen_on_board(given, device, _model(device, given), _progress("samples"))
+
+
+def _guard(given: argparse.Namespace) -> int:
+    if (given.data is None) != given.undo:
+        raise ArgumentError("guard needs DATA, the stream to watch, or --undo")
+    with _open(given) as device:
+        model = _model(device, given)
+        guard = Guard(device)
+        if given.undo:
+            guard.undo()
+            print("back to the image as it was uploaded")
+            return 0
+        data = load_data(
+            given.data, model.input_shape, model.labels, given.resize, given.limit, values=model.value_count
+        )
+        say(data.notes)
+        stream = _batch(data.x, model)
+        if given.drift:
+            stream = apply_drift(stream, given.drift)
+        guard.start(given.window, None if given.only_watch else given.threshold)
+        right, seen, passes = 0, 0, 0
+        for i, x in enumerate(stream):
+            answer = device.infer(x)
+            seen += 1
+            right += bool(data.labelled and answer.index == int(data.y[i]))
+            if (i + 1) % given.window:
+                continue
+            state = guard.state()
+            share = right / seen if data.labelled else None
+            did = state.passes > passes
+            right, seen, passes = 0, 0, state.passes
+            row = {"window": state.windows, "drift": state.drift, "recalibrated": did, "accuracy": share}
+            accuracy = "" if share is None else f", {100 * share:.1f} % right"
+            text = f"window {state.windows}: drift {state.drift:.3f}{accuracy}{'; recalibrated' if did else ''}"
+            print(json.dumps(row) if given.json else text, flush=True)
+        guard.stop()
     return 0
 
 
@@ -297,7 +373,7 @@ def _verify(given: argparse.Namespace) -> int:
     with _open(given) as device:
         model = _model(device, given)
         if given.data:
-            data = load_data(given.data, model.input_shape, model.labels, given.resize, given.limit)
+            data = _data(given, model)
             say(data.notes)
             x = _batch(data.x, model)
         else:

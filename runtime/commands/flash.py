@@ -159,7 +159,7 @@ def _dry_run(given: argparse.Namespace, profile: Profile, emulated: bool) -> int
     if emulated:
         machine = profile.qemu
         if machine is None:
-            raise ArgumentError(f"QEMU does not have the {profile.title}")
+            raise ArgumentError(f"QEMU does not emulate the {profile.title}")
         commands.append([*machine, "-S", "-gdb", "unix:GDB", "-serial", "unix:UART", "-display", "none"])
         commands.append(gdb_command("GDB", elf))
     else:

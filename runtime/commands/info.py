@@ -28,7 +28,7 @@ def add_info_parser(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     p.add_argument("image", metavar="IMAGE", help="a .fbit file")
-    p.add_argument("--board", metavar="NAME", help="on this board instead of this machine; flipbit flash --list")
+    p.add_argument("--board", metavar="NAME", help="for this board, not this machine (flipbit flash --list)")
     p.add_argument("--arena", type=int, metavar="BYTES", help="RAM for activations and tables (as much as is useful)")
     p.add_argument("--json", action="store_true", help="print JSON")
     p.set_defaults(command=_info)
@@ -121,6 +121,7 @@ def facts(model: Model) -> dict[str, Any]:
         "input": image.input,
         "output": image.output,
         "metadata": image.metadata,
+        "front_end": image.front_end.to_json() if image.front_end else None,
         "flash": flash(model),
         "ram": {
             "arena": model.arena,
@@ -154,15 +155,19 @@ def flash(model: Model) -> dict[str, int]:
 def _text(model: Model) -> str:
     image = model.image
     source, target = image.tensors[image.input], image.tensors[image.output]
-    sizes = flash(model)
+    sizes, version = flash(model), HEADER.unpack_from(image.data)[1]
     lines = [
-        f"{shown(model.path)}: a flipbit image, version 1, {sizes['total']:,} bytes, CRC {crc(model):08x}",
+        f"{shown(model.path)}: a flipbit image, version {version}, {sizes['total']:,} bytes, CRC {crc(model):08x}",
         f"input    {as_text(model.input_shape)} int8, scale {source.scale:g}, zero point {source.zero_point}",
         f"output   {as_text(model.output_shape)} int8, scale {target.scale:g}, zero point {target.zero_point}",
     ]
     if image.metadata.get("input"):
         lines.append(f"pixels   {shown(image.metadata['input'])}")
-    if model.labels:
+    if image.front_end:
+        lines.append(f"hears    {image.front_end}")
+    if model.values:
+        lines.append("gives    values, not scores of classes")
+    elif model.labels:
         lines.append(f"classes  {', '.join(map(shown, model.labels))}")
     lines += ["", _layers(model), ""]
     lines.append("flash    " + ", ".join(f"{name} {size:,}" for name, size in sizes.items() if size) + " bytes")

@@ -57,7 +57,9 @@ def _profile(given: argparse.Namespace) -> int:
 def _inputs(model: Model, source: str | None, runs: int) -> Array:
     if source is None:
         return np.random.default_rng(0).integers(-128, 128, (runs, *model.input_shape)).astype(np.int8)
-    data = load_data(source, model.input_shape, model.labels, limit=runs)
+    data = load_data(
+        source, model.input_shape, model.labels, limit=runs, front_end=model.image.front_end, values=model.value_count
+    )
     say(data.notes)
     x = data.x
     if not len(x):

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from flipbit.runtime.commands.run_values import print_values, value_result
 from flipbit.runtime.core.model import Model
 from flipbit.runtime.data.load import Data, load_data
 from flipbit.runtime.data.pictures import PictureError, add_resize_option
@@ -20,24 +21,27 @@ from flipbit.runtime.text_table import text_table
 def add_run_parser(commands: Any) -> None:
     p = commands.add_parser(
         "run",
-        help="classify pictures, measure accuracy",
-        description="Run a net on pictures, arrays or a data set.",
+        help="classify pictures or recordings; accuracy",
+        description="Run a net on pictures, recordings, arrays or a data set.",
         epilog="""DATA is a picture, a folder of pictures (in folders named after classes, if labels are known),
 an .npy, an .npz with x_test and y_test, or what training knows by name: digits, mnist, fashion-mnist, cifar10,
 cifar100, imagenet (their test part; official files in FLIPBIT_DATA), or a folder of such files.
-Arrays hold pixels (uint8), real numbers as in training (float) or the device's own int8.
+Arrays hold pixels (uint8), real numbers as in training (float) or the device's own int8. Nets trained on recordings
+take .wav, .csv and .npy recordings (an answer per hop) and folders of them. Of a net that gives values (angles,
+counts) the numbers are printed, and RMSE and MAE where an .npz has floats as y.
 
 examples:
   flipbit run resnet8.fbit cat.png dog.jpg
   flipbit run resnet8.fbit photos/ --resize letterbox
   flipbit run resnet8.fbit cifar10 --limit 1000 --threads 2
+  flipbit run kws.fbit yes.wav
   flipbit run digits.fbit digits --json""",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     p.add_argument("image", metavar="IMAGE", help="a .fbit file")
     p.add_argument("data", nargs="+", metavar="DATA", help="see below")
     p.add_argument("--top", type=int, default=3, metavar="K", help="classes to show for each picture (3)")
-    p.add_argument("--each", action="store_true", help="also a line for each image of an array or data set")
+    p.add_argument("--each", action="store_true", help="also print a line per image of an array or data set")
     p.add_argument("--limit", type=int, metavar="N", help="only the first N images of each DATA")
     add_resize_option(p)
     p.add_argument("--threads", type=int, default=1, metavar="N", help="share the images between threads (1)")
@@ -56,11 +60,14 @@ def _run(given: argparse.Namespace) -> int:
     unread: list[PictureError] = []
     for source in given.data:
         try:
-            data = load_data(source, model.input_shape, model.labels, given.resize, given.limit)
+            data = load_data(
+                source, model.input_shape, model.labels, given.resize, given.limit, model.image.front_end,
+                model.value_count,
+            )  # fmt: skip
         except PictureError as error:  # the others may be fine
             unread.append(error)
             continue
-        say([*data.notes, *_stray_labels(model, data)])
+        say([*data.notes, *([] if model.values else _stray_labels(model, data))])
         begin = time.perf_counter()
         try:
             logits = model.predict(data.x, threads=given.threads)
@@ -68,7 +75,11 @@ def _run(given: argparse.Namespace) -> int:
             raise error.about(source) from None
         seconds = time.perf_counter() - begin
         logits = logits.reshape(-1, int(np.prod(model.output_shape)))
-        results.append(_result(model, data, logits, seconds, given.top))
+        results.append(
+            value_result(model, data, logits, seconds)
+            if model.values
+            else _result(model, data, logits, seconds, given.top)
+        )
     if unread and not results:
         raise unread[0]
     say(f"left out: {error.message}" for error in unread)
@@ -76,7 +87,7 @@ def _run(given: argparse.Namespace) -> int:
         print(shown_json(results))
         return 0
     for result in results:
-        _print(result, given)
+        print_values(result, given) if model.values else _print(result, given)
     return 0
 
 

@@ -37,7 +37,7 @@ class DeviceRecord:
     def unpack(cls, data: bytes) -> DeviceRecord:
         """:class:`StateError` unless the bytes are a device's record with a checkpoint of this version."""
         if len(data) < RECORD_HEAD or data[:4] != DEVICE_MAGIC:
-            raise StateError(f"{len(data)} bytes that are no record of a device with a checkpoint of learning")
+            raise StateError(f"{len(data)} bytes that are not a device's record with a checkpoint of learning")
         magic, config, image, state = CHECKPOINT.unpack_from(data, DIRECTORY.size)
         if magic == EARLIER_MAGIC:
             raise StateError("a checkpoint of an earlier version of flipbit, whose configuration has another form")

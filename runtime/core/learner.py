@@ -21,16 +21,23 @@ from flipbit.runtime.core.fixed_width import within
 from flipbit.runtime.core.learner_config import LearnerConfig
 from flipbit.runtime.core.library import CModel, check, library, status_name
 from flipbit.runtime.errors import ArgumentError, StateError, error_of
+from flipbit.runtime.image.kinds import Back, named
 from flipbit.runtime.image.reader import read_image
 
 Array = np.ndarray
 RATE_ONE = 1 << 20
 
 
+NO_REFERENCES = (
+    "no layer that learns has references, which recalibrating compares with: export the net anew with --references "
+    "2000, or choose other --layers or another --method"
+)
+
+
 class _CConfig(ctypes.Structure):
     """fb_train_config. Filled and read by C alone, from and to the bytes of :meth:`LearnerConfig.pack`."""
 
-    _fields_ = (("opaque", c_uint32 * 4),)
+    _fields_ = (("opaque", c_uint32 * 5),)
 
 
 class _CPass(ctypes.Structure):
@@ -41,7 +48,7 @@ class _CPass(ctypes.Structure):
     )  # fmt: skip
 
 
-GRADIENT = ctypes.CFUNCTYPE(None, c_void_p, ctypes.c_uint, ctypes.c_uint, c_bool, POINTER(c_int32), c_uint32)
+GRADIENT = ctypes.CFUNCTYPE(None, c_void_p, *[ctypes.c_uint] * 3, POINTER(c_int32), c_uint32)
 
 
 class _CTrain(ctypes.Structure):
@@ -71,6 +78,7 @@ def _core() -> ctypes.CDLL:
         core.fb_train_begin.argtypes = [POINTER(_CTrain), c_uint32, c_uint32, c_uint32]
         core.fb_train_sample.argtypes = [POINTER(_CTrain), c_void_p, ctypes.c_uint, POINTER(_CResult)]
         core.fb_train_end_pass.argtypes = [POINTER(_CTrain)]
+        core.fb_train_drift.argtypes, core.fb_train_drift.restype = [POINTER(_CTrain)], c_uint32
         core.fb_train_steps.argtypes, core.fb_train_steps.restype = [POINTER(_CTrain)], c_uint32
     return core
 
@@ -110,7 +118,7 @@ class Learner:
         self.arena_least = self._core.fb_train_arena_size(model, chosen, False)
         self.arena_fast = self._core.fb_train_arena_size(model, chosen, True)
         if not self.arena_least:
-            raise error_of("FB_ERR_LIVE", f"this net cannot be trained with {config}: too many tensors at a time")
+            raise error_of("FB_ERR_LIVE", f"this net cannot be trained{config.where}: too many tensors at a time")
         self._state, self._arena = _aligned(size), _aligned(arena or self.arena_fast)
         self._state_size = size
         if state is not None:
@@ -128,14 +136,28 @@ class Learner:
 
     def _check_trainable(self, model: CModel, chosen: _CConfig) -> None:
         name = status_name(self._core.fb_train_check(model, chosen))
+        if name == "FB_ERR_ARGUMENT" and self.config.recalibrate:
+            raise error_of(name, NO_REFERENCES)
+        if name == "FB_ERR_KIND":
+            raise ArgumentError(self._gradients_end())
         why = {
             "FB_ERR_ARGUMENT": "nothing in that range is trainable",
             "FB_ERR_OVERFLOW": "sums of its gradients could exceed 32 bits (too many outputs, pixels or filters)",
-            "FB_ERR_KIND": "gradients cannot pass one of the operations above them; train layers behind it (first_op)",
             "FB_ERR_OFFSET": "its weights overlap others or the metadata",
         }
         if name != "FB_OK":
-            raise error_of(name, f"this net cannot be trained with {self.config}: {why.get(name, name)}")
+            raise error_of(name, f"this net cannot be trained{self.config.where}: {why.get(name, name)}")
+
+    def _gradients_end(self) -> str:
+        """Which operation no gradient passes, and which layers lie behind it."""
+        operations = read_image(self.image).operations
+        last = max(i for i, op in enumerate(operations) if named(op.kind).back is Back.NONE)
+        found = f"gradients cannot pass {operations[last].name} ({operations[last].kind})"
+        behind = [i for i, op in enumerate(operations) if i > last and named(op.kind).back is Back.WEIGHTS]
+        if not behind:
+            return f"{found}, and no layer with weights lies behind it: this net can only be recalibrated"
+        first, end = behind[0], len(operations) - 1
+        return f"{found}: train the layers behind it, --layers {first}-{end} (first_op={first})"
 
     @property
     def image(self) -> bytes:
@@ -156,11 +178,12 @@ class Learner:
         """Bits changed by the last step."""
         return int(self._train.flips)
 
-    def on_gradient(self, receive: Callable[[int, int, bool, Array], None]) -> None:
-        """Call ``receive(op, filter, is_bias, gradient)`` for every filter at the end of a pass."""
+    def on_gradient(self, receive: Callable[[int, int, int, Array], None]) -> None:
+        """Call ``receive(op, filter, part, gradient)`` for every filter at the end of a pass; part 0 are its weights, 1
+        its bias, 2 its multiplier."""
 
-        def received(_: object, op: int, filter: int, bias: bool, values: object, count: int) -> None:
-            receive(op, filter, bias, np.ctypeslib.as_array(values, (count,)).copy())
+        def received(_: object, op: int, filter: int, part: int, values: object, count: int) -> None:
+            receive(op, filter, part, np.ctypeslib.as_array(values, (count,)).copy())
 
         self._callback = GRADIENT(received)
         self._train.on_gradient = self._callback
@@ -192,6 +215,18 @@ class Learner:
             return True
         self._check(status, "a pass")
         return False
+
+    @property
+    def drift(self) -> float:
+        """While it recalibrates, after samples: how far what they make of the layers is from the references; 0 is as on
+        training images. ``begin`` drops the pass."""
+        return int(self._core.fb_train_drift(ctypes.byref(self._train))) / 65536
+
+    def moments(self, channels: int) -> Array:
+        """While it recalibrates, between samples: sums of the results of each channel that has a reference, and of
+        their squares, (channels, 2). Operations stand in order."""
+        start = int(self._train.pass_.sums) // 8
+        return self._arena.view(np.int64)[start : start + 2 * channels].reshape(channels, 2).copy()
 
     def step(self, inputs: Array, labels: Array, rate_bits: float = 0.0, rate_bias: float = 0.0) -> Step:
         """One update from the gradient of all ``inputs``, (samples, channels, height, width) int8."""

@@ -105,6 +105,16 @@ class Model:
         """Names of the classes, if the image has them."""
         return self.image.labels
 
+    @property
+    def values(self) -> bool:
+        """Whether the outputs are values (angles, counts, an image), and not scores of classes."""
+        return self.image.values
+
+    @property
+    def value_count(self) -> int | None:
+        """How many values the net gives; None for classes."""
+        return self._output.size if self.values else None
+
     @cached_property
     def pixels(self) -> Pixels | None:
         """How pixels become the net's input, if the image says so."""
@@ -184,6 +194,8 @@ class Model:
 
         One for a single input, a list for a batch.
         """
+        if self.values:
+            raise ArgumentError(f"{self._name}: its outputs are values, not scores of classes: use predict()")
         values = self.predict(x, raw=True, threads=threads)
         batched = values.ndim > len(self.output_shape)
         best = values.reshape(len(values) if batched else 1, -1).argmax(1)
@@ -192,22 +204,23 @@ class Model:
         return names if batched else names[0]
 
     def tensors(self, x: Any) -> dict[str, Array]:
-        """Every activation, int8, under the name of the layer that writes it, and ``input``."""
+        """Every activation, int8 (±1 where a device has bits), under its layer's name, and ``input``."""
         planes, batched = to_planes(x, self._input, self.pixels)
+        sources = [self.image.input, *(layer.output for layer in self.layers)]
+        found = dict(zip(["input", *(layer.name for layer in self.layers)], [planes, *self.stored(planes)]))
+        shaped = {name: from_planes(v, self.image.tensors[i]) for (name, v), i in zip(found.items(), sources)}
+        return shaped if batched else {name: v[0] for name, v in shaped.items()}
+
+    def stored(self, planes: Array) -> list[Array]:
+        """What each layer writes, (batch, bytes) as it lies in memory, for inputs as they lie in memory."""
         rows: list[list[Array]] = [[] for _ in self.layers]
 
         def keep(_context: object, op: int, _tensor: int, values: Any, size: int) -> None:
             rows[op].append(np.ctypeslib.as_array(values, (size,)).copy())
 
         self._hooked(planes, None, keep)
-        sources = [self.image.input, *(layer.output for layer in self.layers)]
-        empty = [np.empty((0, self.image.tensors[i].size), np.int8) for i in sources]
-        found = {"input": planes}
-        found.update(
-            (layer.name, np.stack(row) if row else empty[layer.index + 1]) for layer, row in zip(self.layers, rows)
-        )
-        shaped = {name: from_planes(v, self.image.tensors[i]) for (name, v), i in zip(found.items(), sources)}
-        return shaped if batched else {name: v[0] for name, v in shaped.items()}
+        empty = [np.empty((0, self.image.tensors[layer.output].bytes), np.int8) for layer in self.layers]
+        return [np.stack(row) if row else nothing for row, nothing in zip(rows, empty)]
 
     def time_layers(self, x: Any, repeats: int = 1) -> Array:
         """Seconds each layer took, (runs, layers), for every input ``repeats`` times.
@@ -237,12 +250,19 @@ class Model:
 def describe(op: Operation) -> str:
     """An operation in a few words: ``3×3 conv /2 + ReLU``."""
     window = f"{op.kernel[0]}×{op.kernel[1]} " if op.kernel[0] else ""
-    stride = f" /{op.stride[0]}" if max(op.stride) > 1 else ""
+    down, across = op.stride
+    stride = f" /{down if down == across else f'{down}×{across}'}" if max(op.stride) > 1 else ""
     return f"{window}{op.kind.replace('_', ' ')}{stride}{' + ReLU' if op.relu else ''}"
 
 
 def _weights(op: Operation, channels: int, filters: int) -> tuple[int, int]:
     """How many weights an operation has, and the bytes they take with their parameters."""
+    if op.table is not None:
+        return 0, op.table.nbytes
+    if op.threshold is not None:
+        return 0, 2 * (channels + -(-channels // 16))
     if op.weights is None:
         return 0, 0
+    if op.traits.per_channel:
+        channels = 1
     return filters * op.taps * channels, op.weights.nbytes + filters * PARAMETER_BYTES[op.binary]

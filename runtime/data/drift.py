@@ -8,6 +8,9 @@
 | ``dim`` | brightness × 0.5, 0.35, 0.22 |
 | ``blur`` | a binomial 3×3 filter once, twice, three times |
 | ``noise`` | normal noise of σ = 12, 20, 30 levels |
+
+A camera that is mounted otherwise has no severity: ``mirror`` (left and right change places), ``turn`` (upside down),
+``swap`` (red and blue change places).
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ BRIGHTNESS = (0.5, 0.35, 0.22)
 SIGMA = (12.0, 20.0, 30.0)
 DRIFTS = ("cast", "dim", "blur", "noise")
 SEVERITIES = (1, 2, 3)
+MOUNTS = ("mirror", "turn", "swap")
 
 
 def colour_cast(x: Array, severity: int) -> Array:
@@ -53,15 +57,27 @@ def noise(x: Array, severity: int, seed: int = 0) -> Array:
     return _pixels(x + np.random.default_rng(seed).normal(0, SIGMA[severity - 1], x.shape))
 
 
+def mounted(x: Array, mount: str) -> Array:
+    """A camera that is mounted otherwise."""
+    if mount == "swap" and x.shape[-1] != 3:
+        raise ArgumentError(f"colours change places in images of 3 channels, these have {x.shape[-1]}")
+    changed = {"mirror": x[:, :, ::-1], "turn": x[:, ::-1, ::-1], "swap": x[..., ::-1]}[mount]
+    return np.ascontiguousarray(changed)
+
+
 def apply_drift(x: Array, change: str, seed: int = 0) -> Array:
     """Pixels (uint8, N×height×width×channels) after a change such as ``cast:2``; several are joined by ``+``."""
     if x.dtype != np.uint8 or x.ndim != 4:
         raise ArgumentError(f"drift changes pixels (uint8, N×height×width×channels), this is {x.dtype} of {x.shape}")
     for one in change.split("+"):
         name, _, severity = one.partition(":")
+        if one in MOUNTS:
+            x = mounted(x, one)
+            continue
         if name not in DRIFTS or severity not in map(str, SEVERITIES):
             raise ArgumentError(
-                f"drift {one!r}: expected {', '.join(DRIFTS)} with a severity of 1 to 3, such as cast:2"
+                f"drift {one!r}: expected {', '.join(DRIFTS)} with a severity of 1 to 3, such as cast:2, or "
+                f"{', '.join(MOUNTS)}"
             )
         level = int(severity)
         if name == "noise":

@@ -6,6 +6,7 @@ of these (:mod:`flipbit.train.data.batches`); export calibrates and compares wit
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,8 +17,11 @@ from typing import Any
 import numpy as np
 
 from flipbit.runtime.data import pictures, sets, traps
+from flipbit.runtime.data.data_set import DataSet, Examples
 from flipbit.runtime.data.sets import DATA_NAMES, Labelled
 from flipbit.runtime.errors import InputError
+from flipbit.runtime.recordings.cache import counted
+from flipbit.runtime.recordings.front_ends import FrontEndInput
 
 Batch = tuple[np.ndarray, np.ndarray]
 
@@ -34,6 +38,16 @@ class PartsInMemory:
     classes: list[str]
     notes: list[str] = field(default_factory=list, kw_only=True)  # what a person should know about the data
     kind: str = field(default="", kw_only=True)  # the standard set it is laid out as
+    front_end: FrontEndInput | None = field(default=None, kw_only=True)  # of recordings
+    groups: np.ndarray | None = field(default=None, kw_only=True)  # of training images: see data_set.Examples
+    validation: np.ndarray | None = field(default=None, kw_only=True)
+    variants: Callable[[], np.ndarray] | None = field(default=None, kw_only=True)
+    values: tuple[int, ...] | None = field(default=None, kw_only=True)  # in place of labels: see data_set.DataSet
+
+    @property
+    def outputs(self) -> int:
+        """How many numbers a net gives for an image: a score of each class, or the values."""
+        return len(self.classes) if self.values is None else math.prod(self.values)
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -52,14 +66,25 @@ class PartsInMemory:
         """Training images, taken evenly from the whole set: sorted ones are not of one class then."""
         return self.x_train[np.linspace(0, self.train_size - 1, min(count, self.train_size)).astype(int)]
 
-    def test_batches(self, batch: int) -> Iterator[Batch]:
-        for start in range(0, len(self.x_test), batch):
+    def test_batches(self, batch: int, first: int = 0, every: int = 1) -> Iterator[Batch]:
+        """Test images in order; of workers that share them, each takes ``every`` so many batches."""
+        for start in range(first * batch, len(self.x_test), every * batch):
             yield self.x_test[start : start + batch], self.y_test[start : start + batch]
 
     def limit(self, count: int | None) -> None:
         """Keep at most ``count`` images of each part (for trials and tests)."""
-        self.x_train, self.y_train = self.x_train[:count], self.y_train[:count]
+        self.x_train, self.y_train, extra = self.x_train[:count], self.y_train[:count], self.extra(slice(count))
+        self.groups, self.validation, self.variants = extra["groups"], extra["validation"], extra["variants"]
         self.x_test, self.y_test = self.x_test[:count], self.y_test[:count]
+
+    def extra(self, kept: slice | np.ndarray) -> dict[str, Any]:
+        """Groups, validation part and variants of some training images only."""
+        variants = self.variants
+        return {
+            "groups": None if self.groups is None else self.groups[kept],
+            "validation": None if self.validation is None else self.validation[kept],
+            "variants": None if variants is None else lambda: variants()[:, kept],
+        }
 
 
 @dataclass
@@ -76,6 +101,15 @@ class PartsInFiles:
     size: int = 224
     workers: int = field(default=4, kw_only=True)
     notes: list[str] = field(default_factory=list, kw_only=True)
+
+    @property
+    def values(self) -> None:
+        """Files lie in the folders of their classes."""
+        return None
+
+    @property
+    def outputs(self) -> int:
+        return len(self.classes)
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -95,8 +129,10 @@ class PartsInFiles:
         images, _ = next(self._batches(self.train_files, order, count))
         return images
 
-    def test_batches(self, batch: int) -> Iterator[Batch]:
-        return self._batches(self.test_files, range(self.test_size), batch)
+    def test_batches(self, batch: int, first: int = 0, every: int = 1) -> Iterator[Batch]:
+        order = np.arange(self.test_size)
+        kept = order[order // batch % every == first]
+        return self._batches(self.test_files, kept, batch)
 
     def limit(self, count: int | None) -> None:
         """Keep at most ``count`` images of each part (for trials and tests)."""
@@ -120,14 +156,21 @@ class PartsInFiles:
         order: Sequence[int] | np.ndarray,
         batch: int,
         read: Callable[[Path, int], np.ndarray] | None = None,
+        share: Callable[[int], np.ndarray] | None = None,
     ) -> Iterator[Batch]:
-        """Files in an order, read by several threads; ``read`` is told their place in ``files``."""
+        """Files in an order, read by several threads; ``read`` is told their place in ``files``.
+
+        ``share`` gives the places in a batch of so many images that are read; without, all are.
+        """
         read_one = read or self._read
         with ThreadPoolExecutor(self.workers) as pool:
             for start in range(0, len(order), batch):
                 part = order[start : start + batch]
-                images = pool.map(lambda i: read_one(files[i][0], int(i)), part)
-                yield np.stack(list(images)), np.array([files[i][1] for i in part], np.int64)
+                if share is not None:
+                    part = np.asarray(part)[share(len(part))]
+                images = list(pool.map(lambda i: read_one(files[i][0], int(i)), part))
+                pixels = np.stack(images) if images else np.zeros((0, *self.shape), np.uint8)
+                yield pixels, np.array([files[i][1] for i in part], np.int64)
 
 
 Images = PartsInMemory | PartsInFiles
@@ -149,6 +192,8 @@ def read_images(
         data = PartsInFiles(name, found.train, found.test, found.classes, image_size or 224)
         data.notes = _traps(found)
         return data
+    if name == "vww":
+        return replace(_image_folder(str(sets.visual_wake_words(data_dir)), image_size or 96), name=name, kind=name)
     return _arrays(name, data_dir, downloads) or _image_folder(name, image_size or 32)
 
 
@@ -162,11 +207,27 @@ def _arrays(name: str, data_dir: str | None, downloads: Callable[[], Any] | None
         return _download(name, downloads(), missing)
     if found is None:
         return None
+    if found.examples is not None:
+        return _recordings(name, found, found.examples("train"), found.examples("test"))
     (x, y), (x_test, y_test) = found.read("train"), found.read("test")
-    data = PartsInMemory(found.name, x, y, x_test, y_test, found.classes, kind=found.kind)
-    if name not in DATA_NAMES:
+    data = PartsInMemory(found.name, x, y, x_test, y_test, found.classes, kind=found.kind, values=found.values)
+    data.notes = list(found.notes)
+    if found.values is not None:
+        data.notes += traps.repeats(data.x_train, data.x_test)
+    elif name not in DATA_NAMES:
         data.notes = traps.label_traps(data.y_train, data.y_test, data.classes)
         data.notes += traps.repeats(data.x_train, data.x_test)
+    return data
+
+
+def _recordings(source: str, found: DataSet, train: Examples, test: Examples) -> PartsInMemory:
+    data = PartsInMemory(
+        found.name, train.x, train.y, test.x, test.y, found.classes, kind=found.kind, front_end=found.front_end,
+        groups=train.groups, validation=train.validation, variants=train.variants,
+        notes=list(dict.fromkeys([*train.notes, *test.notes])),
+    )  # fmt: skip
+    if source not in DATA_NAMES:
+        data.notes += traps.label_traps(data.y_train, data.y_test, data.classes)
     return data
 
 
@@ -202,8 +263,9 @@ def _image_folder(name: str, size: int) -> PartsInMemory:
     failed: list[pictures.PictureError] = []
 
     def read(files: list[Labelled]) -> tuple[list[Labelled], np.ndarray]:
-        kept, images = [], []
-        for path, label in files:
+        kept, images, show = [], [], counted("pictures", len(files))
+        for number, (path, label) in enumerate(files, 1):
+            show(number)
             try:
                 images.append(pictures.read_picture(path, channels, (size, size)).pixels)
             except pictures.PictureError as error:

@@ -5,8 +5,11 @@
 | `digits` | scikit-learn's digits |
 | `mnist`, `fashion-mnist`, `cifar10`, `cifar100`, `imagenet` | the official files, checked by MD5 |
 | `cifar-10-batches-py/`, `mnist/`, … | a folder of such files, official or in their layout |
-| `own.npz` | `x_train`, `y_train` and, with a test set, `x_test`, `y_test` |
+| `own.npz` | `x_train`, `y_train` and, with a test set, `x_test`, `y_test`; `y` of floats are values to predict |
 | `photos/` | a folder of pictures per class, or `train/CLASS/` and `test/CLASS/` (or `val/`) |
+| `vww` | 96×96 pictures, `train/` and `test/` with `person/` and `no person/` |
+| `speech_commands`, `motionsense`, `magic_wand`, `cwru` | recordings: :mod:`flipbit.runtime.recordings` |
+| `my_words/`, `my_signals/` | a folder of `.wav`, `.csv` or `.npy` per class |
 
 Official files are looked for under `--data-dir`, or `FLIPBIT_DATA`, or in Keras' cache and the current folder.
 
@@ -18,26 +21,46 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import math
 import os
 import struct
-import zipfile
 import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 
+from flipbit.runtime.data.arrays import read_arrays
 from flipbit.runtime.data.cifar_files import FlatPickleError, read_cifar
+from flipbit.runtime.data.data_set import DataSet, MissingError, Part, home_of, homes
 from flipbit.runtime.data.pictures import is_picture
 from flipbit.runtime.errors import InputError
+from flipbit.runtime.recordings.bearings import bearings_folder, cwru, is_cwru
+from flipbit.runtime.recordings.motion import (
+    is_magic_wand,
+    is_motionsense,
+    magic_wand,
+    motion_folder,
+    motionsense,
+    wand_folder,
+)
+from flipbit.runtime.recordings.own_signals import own_signals
+from flipbit.runtime.recordings.signal_files import is_signal
+from flipbit.runtime.recordings.words import is_speech, own_words, speech_commands, speech_folder
 
 Array = np.ndarray
-Part = tuple[Array, Array]  # images and labels
 
-DATA_NAMES = ("digits", "mnist", "fashion-mnist", "cifar10", "cifar100", "imagenet")
+RECORDINGS: dict[str, Callable[[str | None], DataSet]] = {
+    "speech_commands": speech_commands, "motionsense": motionsense, "magic_wand": magic_wand, "cwru": cwru,
+}  # fmt: skip
+DATA_NAMES = ("digits", "mnist", "fashion-mnist", "cifar10", "cifar100", "imagenet", "vww", *RECORDINGS)
+# Folders in an official layout, whoever recorded what is in them.
+LAYOUTS: list[tuple[Callable[[Path], bool], Callable[[Path], DataSet]]] = [
+    (is_speech, speech_folder),
+    (is_motionsense, motion_folder),
+    (is_magic_wand, wand_folder),
+    (is_cwru, bearings_folder),
+]
 
 # Content of the official files, as published (for .gz: of what is inside, as recompressing is harmless).
 MD5 = {
@@ -71,22 +94,6 @@ CLASSES = {"mnist": DIGITS, "fashion-mnist": FASHION_CLASSES, "cifar10": CIFAR10
 LARGEST = 1 << 30  # bytes that a .gz may unpack to: twenty times MNIST
 
 
-class MissingError(InputError):
-    """An official data set is not on this machine."""
-
-
-@dataclass(frozen=True)
-class DataSet:
-    """Images in memory. ``read`` gives a part, "train" or "test"; ``held_out`` says that the test part is every fifth
-    image of each class, as the set has none of its own; ``kind`` is the standard set it is laid out as."""
-
-    name: str
-    classes: list[str]
-    read: Callable[[str], Part]
-    held_out: bool = False
-    kind: str = ""
-
-
 # ---- which set a name stands for ----
 
 
@@ -108,18 +115,12 @@ def open_arrays(source: str, data_dir: str | None = None) -> DataSet | None:
         return _digits()
     if source in MD5:
         return standard(source, data_dir)
+    if source in RECORDINGS:
+        return RECORDINGS[source](data_dir)
     path = Path(source)
-    if path.is_dir():
-        return official_folder(path)
+    if path.is_dir() and source not in DATA_NAMES:
+        return official_folder(path) or recordings_folder(path)
     return own_npz(path) if path.suffix == ".npz" else None
-
-
-def homes(data_dir: str | None) -> list[Path]:
-    """Where official files may lie, in the order they are looked for."""
-    given = data_dir or os.environ.get("FLIPBIT_DATA")
-    if given:
-        return [Path(given)]
-    return [Path(os.environ.get("KERAS_HOME", Path.home() / ".keras")) / "datasets", Path()]
 
 
 def standard(name: str, data_dir: str | None = None) -> DataSet:
@@ -149,6 +150,18 @@ def official_folder(path: Path) -> DataSet | None:
     if _there(path / "t10k-images-idx3-ubyte"):
         return _files_of("fashion-mnist" if path.name == "fashion-mnist" else "mnist", str(path), path, {})
     return None
+
+
+def recordings_folder(path: Path) -> DataSet | None:
+    """The set in a folder of recordings: in an official layout, or a user's with a folder per class."""
+    for is_laid_out, opened in LAYOUTS:
+        if is_laid_out(path):
+            return opened(path)
+    folders = [each for each in path.iterdir() if each.is_dir()]
+    pictures = sum(len(pictures_below(each)) for each in folders)
+    if pictures and pictures >= sum(is_signal(file) for each in folders for file in each.iterdir()):
+        return None
+    return own_signals(path) or own_words(path)
 
 
 def _there(path: Path) -> bool:
@@ -243,43 +256,6 @@ def _split_arrays(name: str, classes: list[str], x: Array, y: Array) -> DataSet:
 # ---- a user's arrays ----
 
 
-def read_arrays(path: Path) -> dict[str, Array]:
-    """The arrays of an ``.npz``, or the one of an ``.npy`` under its own name; never objects."""
-    try:
-        packed = zipfile.is_zipfile(path)
-        if packed != (path.suffix == ".npz"):
-            with open(path, "rb") as file:
-                if packed or file.read(6) == np.lib.format.MAGIC_PREFIX:
-                    raise ValueError("an archive of arrays: call it .npz" if packed else "a single array: call it .npy")
-        if not packed:
-            with open(path, "rb") as file:
-                return {path.stem: _read_array(file, os.fstat(file.fileno()).st_size)}
-        arrays = {}
-        with zipfile.ZipFile(path) as archive:
-            for part in archive.infolist():
-                with archive.open(part) as member:
-                    arrays[part.filename.removesuffix(".npy")] = _read_array(member, part.file_size)
-        return arrays
-    except OSError as error:
-        raise InputError(f"{path}: not a readable {path.suffix} ({error.strerror or error})") from None
-    except Exception as error:  # whatever NumPy, zipfile and zlib say of a damaged or hostile file
-        reason = (str(error).splitlines() or [""])[0] or type(error).__name__
-        raise InputError(f"{path}: not a readable {path.suffix} of plain arrays ({reason})") from None
-
-
-def _read_array(file: IO[bytes], size: int) -> Array:
-    """The array in ``size`` bytes; what its head claims is compared with that before memory is taken."""
-    head = np.lib.format.read_magic(file)
-    read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-    if head not in read:
-        raise ValueError(f"of version {head[0]}.{head[1]}; expected 1.0 or 2.0")
-    shape, _, dtype = read[head](file)
-    if not dtype.hasobject and math.prod(shape) * dtype.itemsize != size - file.tell():
-        raise ValueError(f"{size - file.tell():,} bytes for an array of {shape}, {dtype}")
-    file.seek(0)
-    return np.lib.format.read_array(file, allow_pickle=False)
-
-
 def own_npz(path: Path) -> DataSet:
     """A user's arrays: x_train, y_train and, if there is a test set, x_test, y_test."""
     arrays = read_arrays(path)
@@ -289,6 +265,8 @@ def own_npz(path: Path) -> DataSet:
             f"{path}: lacks {' and '.join(missing)}; expected x_train, y_train and, with a test set, x_test, y_test; "
             f"found {', '.join(arrays) or 'nothing'}"
         )
+    if is_values(arrays["y_train"]):
+        return _values_npz(path, arrays)
     x, y = image_array(path, "x_train", arrays["x_train"]), label_array(path, "y_train", arrays)
     if "x_test" not in arrays or "y_test" not in arrays:
         if not every_fifth(y).any():
@@ -299,6 +277,42 @@ def own_npz(path: Path) -> DataSet:
         raise InputError(f"{path}: x_test has images of {x_test.shape[1:]}, x_train of {x.shape[1:]}")
     classes = numbered(path, np.concatenate([y, y_test]))
     return DataSet(path.stem, classes, lambda part: (x_test, y_test) if part == "test" else (x, y))
+
+
+def is_values(y: Array) -> bool:
+    """Whether an array holds values to predict, not labels: floats, unless they are one-hot labels; images."""
+    if y.ndim > 2:
+        return True
+    if not np.issubdtype(y.dtype, np.floating):
+        return False
+    one_hot = y.ndim == 2 and y.shape[1] > 1 and ((y == 0) | (y == 1)).all() and (y.sum(1) == 1).all()
+    return not one_hot
+
+
+def _values_npz(path: Path, arrays: dict[str, Array]) -> DataSet:
+    """Images, and values to predict for each."""
+    x, y = image_array(path, "x_train", arrays["x_train"]), value_array(path, "y_train", arrays)
+    shape = arrays["y_train"].shape[1:] or (1,)
+    notes = []
+    if shape == (1,) and len(np.unique(y)) <= 100 and (y == np.round(y)).all():
+        notes.append(
+            f"{path}: y_train holds whole numbers as {arrays['y_train'].dtype}: they are learned as values; if they "
+            "are classes, store integers"
+        )
+    if "x_test" not in arrays or "y_test" not in arrays:
+        test = every_fifth(np.zeros(len(y)))
+        if not test.any():
+            raise InputError(f"{path}: {len(y)} images; without x_test every fifth one is for testing")
+        parts = {"train": (x[~test], y[~test]), "test": (x[test], y[test])}
+        return DataSet(path.stem, [], parts.__getitem__, True, values=shape, notes=notes)
+    x_test, y_test = image_array(path, "x_test", arrays["x_test"]), value_array(path, "y_test", arrays)
+    if x_test.shape[1:] != x.shape[1:] or y_test.shape[1:] != y.shape[1:]:
+        raise InputError(
+            f"{path}: x_test and y_test have images of {x_test.shape[1:]} and {y_test.shape[1]} values, x_train and "
+            f"y_train of {x.shape[1:]} and {y.shape[1]}"
+        )
+    parts = {"train": (x, y), "test": (x_test, y_test)}
+    return DataSet(path.stem, [], parts.__getitem__, values=shape, notes=notes)
 
 
 def numbered(path: Path, labels: Array) -> list[str]:
@@ -341,13 +355,29 @@ def label_array(path: Path, key: str, arrays: dict[str, Array], unknown: bool = 
     """Class numbers, one for each image of the array that ``key`` belongs to; with ``unknown``, −1 is allowed."""
     y, count = arrays[key], len(arrays[key.replace("y", "x")]) if arrays[key.replace("y", "x")].ndim else 0
     if y.ndim == 2 and y.shape[0] == count and y.shape[1] > 1:
-        raise InputError(f"{path}: {key} has {y.shape[1]} numbers per image; expected one, the class (np.argmax(y, 1))")
+        raise InputError(
+            f"{path}: {key} has {y.shape[1]} numbers per image; expected one, the class (np.argmax(y, 1)), or floats, "
+            "the values to predict"
+        )
     y = y.reshape(-1)
     if not np.issubdtype(y.dtype, np.integer) or (len(y) and (y.min() < -unknown or y.max() >= 2**31)):
         raise InputError(f"{path}: {key} must be class numbers from 0 (got {y.dtype})")
     if len(y) != count:
         raise InputError(f"{path}: {key} has {len(y)} labels for {count} images")
     return y.astype(np.int64)
+
+
+def value_array(path: Path, key: str, arrays: dict[str, Array]) -> Array:
+    """float32 values, images × numbers, for each image of the array that ``key`` belongs to."""
+    y, images = arrays[key], arrays[key.replace("y", "x")]
+    if not y.ndim or not images.ndim or len(y) != len(images):
+        raise InputError(f"{path}: {key} has {len(y) if y.ndim else 1} values for {len(images)} images")
+    if not (np.issubdtype(y.dtype, np.floating) or np.issubdtype(y.dtype, np.integer)) or not y.size:
+        raise InputError(f"{path}: {key} holds {y.dtype} {y.shape}; expected values to predict, a row for each image")
+    y = y.reshape(len(y), -1).astype(np.float32)
+    if not np.isfinite(y).all():
+        raise InputError(f"{path}: {key} holds NaN, infinity or numbers beyond float32; leave those images out")
+    return y
 
 
 # ---- a user's pictures ----
@@ -414,6 +444,11 @@ def image_net(data_dir: str | None) -> PictureFolder:
     if folder is None:
         raise InputError(f"imagenet: {given} has no train/ folder; expected train/CLASS/ and val/CLASS/ with images")
     return picture_folder(folder)
+
+
+def visual_wake_words(data_dir: str | None) -> Path:
+    """The folder of 96×96 pictures, vww/{train,test}/{person,no person}."""
+    return home_of("vww", ("vww",), data_dir, lambda place: (place / "train" / "person").is_dir())
 
 
 def pictures_below(folder: Path) -> list[Path]:

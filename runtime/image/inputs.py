@@ -13,20 +13,33 @@ Images are height × width × channels, as they come from files; the core expect
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from flipbit.runtime.errors import ArgumentError
 from flipbit.runtime.image.pixels import Pixels
 from flipbit.runtime.image.reader import Tensor
 
-__all__ = ["Array", "Pixels", "as_text", "dequantize", "from_planes", "quantize", "to_planes", "user_shape"]
+__all__ = [
+    "Array",
+    "Pixels",
+    "as_text",
+    "dequantize",
+    "from_planes",
+    "quantize",
+    "to_planes",
+    "user_shape",
+    "value_text",
+]
 
 Array = np.ndarray
+VALUES_SHOWN = 8
 
 
 def user_shape(tensor: Tensor) -> tuple[int, ...]:
     """Height, width, channels of an image; units of a vector."""
-    return (tensor.height, tensor.width, tensor.channels) if tensor.rank == 3 else (tensor.channels,)
+    return (tensor.height, tensor.width, tensor.channels) if tensor.rank != 1 else (tensor.channels,)
 
 
 def as_text(shape: tuple[int, ...]) -> str:
@@ -45,6 +58,13 @@ def quantize(real: Array, tensor: Tensor) -> Array:
 def dequantize(values: Array, tensor: Tensor) -> Array:
     """int8 to the real numbers they stand for."""
     return ((values.astype(np.int32) - tensor.zero_point) * np.float64(tensor.scale)).astype(np.float32)
+
+
+def value_text(values: Any) -> str:
+    """The values of an output, for people: the first of many."""
+    flat = np.asarray(values, np.float64).reshape(-1)
+    more = f" … ({len(flat)} values)" if len(flat) > VALUES_SHOWN else ""
+    return ", ".join(f"{value:.4g}" for value in flat[:VALUES_SHOWN]) + more
 
 
 def to_planes(x: Array, tensor: Tensor, pixels: Pixels | None) -> tuple[Array, bool]:
@@ -71,13 +91,27 @@ def to_planes(x: Array, tensor: Tensor, pixels: Pixels | None) -> tuple[Array, b
 
 def from_planes(values: Array, tensor: Tensor) -> Array:
     """A batch as it lies in the core's memory to (batch, height, width, channels), or (batch, units)."""
+    if tensor.bits:
+        values = unpacked(values, tensor)
     values = values.reshape(len(values), *tensor.shape)
     return np.ascontiguousarray(values.transpose(0, 2, 3, 1)) if values.ndim == 4 else values
 
 
+def unpacked(values: Array, tensor: Tensor) -> Array:
+    """A batch of packed bits, as they lie in the core's memory, to planes of ±1."""
+    words = values.reshape(len(values), -1, tensor.height, tensor.width, 2).view(np.uint8)
+    octets = np.moveaxis(words, -1, 2).reshape(len(values), -1, tensor.height, tensor.width)
+    bits = np.unpackbits(octets, axis=1, bitorder="little")[:, : tensor.channels]
+    return bits.astype(np.int8) * 2 - 1
+
+
 def _batch(x: Array, shape: tuple[int, ...]) -> tuple[Array, bool]:
-    """``x`` with a batch axis, and whether it had one; a single channel may be left out."""
-    shapes = [shape, shape[:2]] if len(shape) == 3 and shape[2] == 1 else [shape]
+    """``x`` with a batch axis, and whether it had one; a single channel and a sequence's height may be left out."""
+    shapes = [shape]
+    if len(shape) == 3 and shape[2] == 1:
+        shapes.append(shape[:2])
+    if len(shape) == 3 and shape[0] == 1:
+        shapes.append(shape[1:])
     for expected in shapes:
         if x.shape == expected:
             return x.reshape(1, *shape), False

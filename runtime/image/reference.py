@@ -106,8 +106,10 @@ def _max_pool(op: Operation, tensors: list[Tensor], x: Array) -> Array:
 def _average_pool(op: Operation, tensors: list[Tensor], x: Array) -> Array:
     source, target = tensors
     seen = _taps(op, x, 0, target)
-    total = np.sum(seen, axis=0) - len(seen) * source.zero_point
-    return _saturate(total * op.first, op.shift, target, False)
+    here = np.sum(_taps(op, np.ones((1, 1, source.height, source.width)), 0, target), axis=0)  # pixels inside
+    total = np.sum(seen, axis=0) - here * source.zero_point
+    multiplier = (op.first * op.taps + here // 2) // here  # of a whole window: the image's
+    return _saturate(total * multiplier, op.shift, target, False)
 
 
 def _add(op: Operation, tensors: list[Tensor], a: Array, b: Array) -> Array:
@@ -131,6 +133,52 @@ def _flatten(op: Operation, tensors: list[Tensor], x: Array) -> Array:
     return x.reshape(len(x), -1)
 
 
+def _depthwise(op: Operation, tensors: list[Tensor], x: Array) -> Array:
+    source, target = tensors
+    assert op.weights is not None
+    weights = signs(op, 1) if op.binary else op.weights.astype(np.int64)
+    weights = weights.reshape(target.channels, -1)
+    seen = _taps(op, x, source.zero_point, target)
+    acc = sum(pixels * weights[:, tap].reshape(-1, 1, 1) for tap, pixels in enumerate(seen))
+    return _requantize(op, np.asarray(acc), target, (-1, 1, 1))
+
+
+def _table(op: Operation, tensors: list[Tensor], x: Array) -> Array:
+    assert op.table is not None
+    return op.table[x.astype(np.int64) + 128]
+
+
+def _concat(op: Operation, tensors: list[Tensor], a: Array, b: Array) -> Array:
+    target = tensors[-1]
+    parts = [
+        _saturate((x.astype(np.int64) - source.zero_point) * factor, op.shift, target, False)
+        for x, source, factor in zip((a, b), tensors, (op.first, op.second))
+    ]
+    return np.concatenate(parts, axis=1)
+
+
+def _max_pool_bits(op: Operation, tensors: list[Tensor], x: Array) -> Array:
+    """±1; the device joins its bits by OR."""
+    return np.maximum.reduce(_taps(op, x, -1, tensors[-1])).astype(np.int8)
+
+
+def _binarize(op: Operation, tensors: list[Tensor], x: Array) -> Array:
+    """±1; the device has them as bits."""
+    assert op.threshold is not None and op.inverted is not None
+    shape = (-1,) if x.ndim == 2 else (-1, 1, 1)
+    above = x >= op.threshold.reshape(shape)
+    return np.where(above != op.inverted.reshape(shape), 1, -1).astype(np.int8)
+
+
+def _conv_bits(op: Operation, tensors: list[Tensor], x: Array) -> Array:
+    source, target = tensors
+    weights = signs(op, source.channels).astype(np.float64)  # float64 holds every sum exactly, and is fast
+    acc: Array = np.zeros((len(x), target.height, target.width, target.channels))
+    for tap, pixels in enumerate(_taps(op, x, 1 if op.ones else 0, target)):
+        acc += np.moveaxis(pixels.astype(np.float64), 1, -1) @ weights[:, tap // op.kernel[1], tap % op.kernel[1]].T
+    return _requantize(op, np.moveaxis(acc, -1, 1).astype(np.int64), target, (-1, 1, 1))
+
+
 _KERNELS: dict[str, Callable[..., Array]] = {
     "conv": _conv,
     "dense": _dense,
@@ -140,4 +188,10 @@ _KERNELS: dict[str, Callable[..., Array]] = {
     "shortcut": _shortcut,
     "relu": _relu,
     "flatten": _flatten,
+    "depthwise": _depthwise,
+    "table": _table,
+    "concat": _concat,
+    "binarize": _binarize,
+    "conv_bits": _conv_bits,
+    "max_pool_bits": _max_pool_bits,
 }

@@ -26,7 +26,7 @@ import numpy as np
 from flipbit.runtime.core.fixed_width import u8, u32
 from flipbit.runtime.core.model import Model
 from flipbit.runtime.errors import ArgumentError, FlipbitError
-from flipbit.runtime.image.inputs import dequantize, to_planes
+from flipbit.runtime.image.inputs import dequantize, to_planes, value_text
 from flipbit.runtime.link.connection import Connection
 from flipbit.runtime.link.line import Line, LineError, open_line
 from flipbit.runtime.link.protocol import (
@@ -142,12 +142,12 @@ class Device(Connection):
         while len(data) < size:
             data += self._read(Command.READ_OUTPUT, b"", len(data), size)
         values = np.frombuffer(data, np.int8)
-        labels = model.labels
+        labels, scores = model.labels, dequantize(values, model.image.tensors[model.image.output])
         return Inference(
             index=index,
-            label=labels[index] if index < len(labels) else str(index),
+            label=value_text(scores) if model.values else labels[index] if index < len(labels) else str(index),
             values=values,
-            scores=dequantize(values, model.image.tensors[model.image.output]),
+            scores=scores,
             ticks=ticks,
             seconds=self._seconds(ticks),
             round_trip=round_trip,

@@ -104,7 +104,7 @@ class Emulator:
     def _start(self, firmware: Path | None, extra: list[str]) -> None:
         machine = self.profile.qemu
         if machine is None:
-            raise ArgumentError(f"QEMU does not have the {self.profile.title}; connect a real one (--port /dev/tty…)")
+            raise ArgumentError(f"QEMU does not emulate the {self.profile.title}; connect a real one (--port PORT)")
         if not shutil.which(machine[0]):
             raise BoardError(f"{machine[0]} is not installed: apt install {PACKAGES.get(machine[0], machine[0])}")
         if firmware is not None and not firmware.is_file():

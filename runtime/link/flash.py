@@ -61,7 +61,7 @@ def flash_command(profile: Profile, elf: Path, target: FlashTarget) -> list[str]
             return places[name]
         if name == "elf" or name in profile.artifacts:
             return str(elf.with_suffix(f".{name}"))
-        raise BoardError(f"{profile.folder / 'board.toml'}: flash.command has {{{name}}}, which is no file of a build")
+        raise BoardError(f"{profile.folder / 'board.toml'}: flash.command has {{{name}}}, which no build makes")
 
     command = profile.flash.get("command")
     if not command:

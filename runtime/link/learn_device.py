@@ -30,13 +30,13 @@ import numpy as np
 
 from flipbit.runtime.core import library as core
 from flipbit.runtime.core.fixed_width import within
-from flipbit.runtime.core.learner import RATE_ONE, LearnerConfig
+from flipbit.runtime.core.learner import NO_REFERENCES, RATE_ONE, LearnerConfig
 from flipbit.runtime.core.target import TargetLostPower
 from flipbit.runtime.errors import ArenaError, ArgumentError, FlipbitError, OwnerError, StateError, error_of
 from flipbit.runtime.link.device import Device, DeviceError, RefusedError, RestartedError
 from flipbit.runtime.link.protocol import LEARNING, LEARNING_FRESH, PIECE_MAX, Command, Status
 
-IMAGE, STATE = 0, 1
+IMAGE, STATE, BITS, SUMS = 0, 1, 2, 3
 NOT_OPEN, NO_STEP = 8, 9  # details of Status.STATE
 RESTARTS = 10  # in a row, before a board is given up
 T = TypeVar("T")
@@ -229,8 +229,10 @@ class DeviceTarget:
             )
         if name == "FB_ERR_VERSION":
             return StateError(f"the flash of the {board} holds a checkpoint of earlier firmware: {anew}")
+        if name == "FB_ERR_ARGUMENT" and self.config.recalibrate:
+            return ArgumentError(NO_REFERENCES)
         if name == "FB_ERR_ARGUMENT":
-            return ArgumentError(f"this net cannot be trained with {self.config}: nothing in that range is trainable")
+            return ArgumentError(f"this net cannot be trained{self.config.where}: nothing in that range is trainable")
         if name == "FB_ERR_OVERFLOW":
             return error_of(name, "this net cannot be trained: sums of its gradients could exceed 32 bits")
         if name == "FB_ERR_OFFSET":
@@ -265,4 +267,4 @@ class DeviceTarget:
                 return
             except RestartedError:
                 continue
-        raise DeviceError(f"{self.device.line.name}: the device starts anew again and again; is its supply too weak?")
+        raise DeviceError(f"{self.device.line.name}: the device keeps restarting; is its supply too weak?")

@@ -29,11 +29,11 @@ def state_folder() -> Path:
 
 
 class BoardMemory:
-    """A board's folder, locked: one process at a time runs the board."""
+    """A board's folder, locked: one process at a time runs the board. ``folder``: another one than those above."""
 
-    def __init__(self, profile: Profile):
+    def __init__(self, profile: Profile, folder: Path | None = None):
         self.profile = profile
-        self.folder = state_folder() / profile.name
+        self.folder = folder or state_folder() / profile.name
         self._lock: int | None = None
         try:
             self.folder.mkdir(parents=True, exist_ok=True)

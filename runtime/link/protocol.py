@@ -52,6 +52,8 @@ class Command(IntEnum):
     FINISH = 0x23
     SELECT = 0x24
     READ_IMAGE = 0x25
+    LISTEN_OPEN = 0x30
+    LISTEN_PUSH = 0x31
     LEARN_OPEN = 0x40
     LEARN_BEGIN = 0x41
     LEARN_SAMPLE = 0x42
@@ -59,6 +61,11 @@ class Command(IntEnum):
     LEARN_READ = 0x44
     LEARN_SAVE = 0x45
     LEARN_FORGET = 0x46
+    LEARN_GUARD = 0x47
+    LEARN_DRIFT = 0x48
+    LEARN_FLIP = 0x49
+    LEARN_FOLLOW = 0x4A
+    LEARN_PLAN = 0x4B
 
 
 class Status(IntEnum):

@@ -52,6 +52,7 @@ _MISSING = {
     9: "no step of learning has begun",
     10: "a step of learning is under way: end it first",
     11: "what was learned is not saved: save it, or reset the board to drop it",
+    12: "it does not listen: open listening first",
 }
 _STORE = {
     1: "outside the storage",

@@ -24,7 +24,7 @@ class Difference:
     name: str
     count: int  # values that differ
     total: int
-    place: tuple[int, ...]  # of the first: channel, row, column
+    place: tuple[int, ...]  # of the first: channel, row, column; of bits: 16 channels, row, column, byte
     device: int
     host: int
 
@@ -54,8 +54,9 @@ def _difference(device: Device, number: int, model: Model, index: int, expected:
             f"input {number}: layer {index} ({layer.name}) differed, and was equal when it was run again: the "
             "device does not give the same result twice"
         )
-    shape = model.image.tensors[layer.output].shape
-    place = tuple(int(i) for i in np.unravel_index(wrong[0], shape))
+    tensor = model.image.tensors[layer.output]
+    shape = (-1, tensor.height, tensor.width, 2) if tensor.bits else tensor.shape
+    place = tuple(int(i) for i in np.argwhere(found.reshape(shape) != expected.reshape(shape))[0])
     return Difference(
         number, index, layer.name, len(wrong), found.size, place, int(found[wrong[0]]), int(expected[wrong[0]])
     )
@@ -63,6 +64,4 @@ def _difference(device: Device, number: int, model: Model, index: int, expected:
 
 def _layer_outputs(model: Model, planes: np.ndarray) -> list[np.ndarray]:
     """The output of every layer on this machine, as it lies in memory, for an input as it lies in memory."""
-    found = model.tensors(planes.transpose(1, 2, 0) if planes.ndim == 3 else planes)
-    values = [found[layer.name] for layer in model.layers]
-    return [np.ascontiguousarray(v.transpose(2, 0, 1) if v.ndim == 3 else v).reshape(-1) for v in values]
+    return [values[0] for values in model.stored(planes[None])]

@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import functools
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from flipbit.runtime.board.board_toml import FIGURES, Figure
 from flipbit.runtime.board.profile import COUNTED, CYCLES_PER_INSTRUCTION, BoardError, board_names, load_profile
 from flipbit.runtime.errors import ArgumentError
-from flipbit.runtime.simulate.workload import Workload
+from flipbit.runtime.simulate.workload import RECALIBRATE, Workload
 
 COUNTS = Path(__file__).parents[1] / "board" / "measured" / "counts.json"
 PROGRAM_RAM = 1024  # variables of the firmware beside the learner's memory: 352 bytes of the application, and room
@@ -155,6 +155,7 @@ class LearningCost:
     scale: float  # a sample of the first pass
     update: float
     source: str
+    recalibrate: float = 0.0  # a sample of a pass that recalibrates
 
     @property
     def sample(self) -> float:
@@ -165,7 +166,7 @@ class LearningCost:
         """The same work in another number of passes, each at the mean cost of these."""
         n = len(self.sweep)
         each = PassCost(self.sample / n, sum(p.end for p in self.sweep) / n)
-        return LearningCost((each,) * count, self.scale, self.update, self.source)
+        return replace(self, sweep=(each,) * count)
 
 
 @functools.cache
@@ -186,6 +187,35 @@ def learning_cost(device: BoardPower, work: Workload, arena: int) -> LearningCos
     found = [c for c in _counts() if c["core"] == device.counts]
     if not found:
         raise BoardError(f"{COUNTS} has no counts for {device.counts}: make them with firmware/count/learn.py --store")
+    if not work.config.recalibrate:
+        return _training_cost(device, work, arena, found)
+    sample, source = _recalibrating(device, work, found)
+    if not work.trains:
+        return LearningCost((PassCost(sample, 0.0),), sample, 0.0, source, sample)
+    cost = _training_cost(device, work, arena, found)
+    return replace(cost, recalibrate=sample, source=f"{cost.source}; recalibrating: {source}")
+
+
+def _recalibrating(device: BoardPower, work: Workload, found: list[dict[str, Any]]) -> tuple[float, str]:
+    """Cycles of a sample in a pass that recalibrates, and how they are known."""
+    counted = [c for c in found if c["method"] == RECALIBRATE]
+    like = min(counted, key=lambda c: (c["signature"] != f"{work.shape} {RECALIBRATE}", abs(c["macs"] - work.macs)))
+    passes = [p for run in like["runs"] for p in run["passes"]]
+    cycles = sum(_cycles(device, p, "sample") for p in passes) / len(passes)
+    if like["signature"] == f"{work.shape} {RECALIBRATE}":
+        return cycles, f"counted: {like['model']} on {like['core']}"
+    scaled = f"estimate: scaled by multiply-accumulates from {like['model']} on {like['core']}"
+    return cycles * work.macs / like["macs"], scaled
+
+
+def _cycles(device: BoardPower, one: dict[str, Any], what: str) -> float:
+    """Of a counted pass: of a sample, or of its end."""
+    modelled = one["cycles" if what == "sample" else "end_cycles"].get(device.cycles)
+    return float(one[what] * CYCLES_PER_INSTRUCTION if modelled is None else modelled)
+
+
+def _training_cost(device: BoardPower, work: Workload, arena: int, counts: list[dict[str, Any]]) -> LearningCost:
+    found = [c for c in counts if c["method"] != RECALIBRATE]
     for count in found:
         runs = [run for run in count["runs"] if run["arena"] <= arena]
         if count["signature"] == work.signature and runs:
@@ -206,7 +236,7 @@ def learning_cost(device: BoardPower, work: Workload, arena: int) -> LearningCos
 def _unlike(counted: str, method: str) -> tuple[bool, int]:
     """How two methods of :attr:`Workload.method` differ: first whether weights learn, which takes most of the work."""
     a, b = (set(name.split(" of ")[0].split("+")) for name in (counted, method))
-    return (a == {"bias"}) != (b == {"bias"}), len(a ^ b)
+    return (a <= {"bias", "gain"}) != (b <= {"bias", "gain"}), len(a ^ b)
 
 
 def _cost(
@@ -215,9 +245,7 @@ def _cost(
     """Of a counted run, scaled to a net of so many times the multiply-accumulates and weights."""
 
     def cycles(one: dict[str, Any], what: str) -> float:
-        modelled = one["cycles" if what == "sample" else "end_cycles"].get(device.cycles)
-        cycles = one[what] * CYCLES_PER_INSTRUCTION if modelled is None else modelled
-        return cycles * (macs if what == "sample" else weights)
+        return _cycles(device, one, what) * (macs if what == "sample" else weights)
 
     def of(one: dict[str, Any], phase: str) -> list[dict[str, Any]]:
         return [p for p in one["passes"] if p["phase"] == phase]
@@ -225,5 +253,5 @@ def _cost(
     whole = next(one for one in count["runs"] if of(one, "update"))
     update = sum(cycles(p, "end") for p in of(whole, "update")) - sum(cycles(p, "end") for p in of(whole, "measure"))
     sweep = tuple(PassCost(cycles(p, "sample"), cycles(p, "end")) for p in of(run, "measure"))
-    how = "cycles modelled" if device.cycles else f"cycles estimated at {CYCLES_PER_INSTRUCTION} an instruction"
+    how = "cycles modelled" if device.cycles else f"cycles estimated at {CYCLES_PER_INSTRUCTION} per instruction"
     return LearningCost(sweep, cycles(of(run, "scale")[0], "sample"), max(0.0, update), f"{source}; {how}")

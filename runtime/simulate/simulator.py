@@ -37,7 +37,7 @@ from flipbit.runtime.simulate.supply import Mains, Supply
 from flipbit.runtime.simulate.workload import Workload
 
 SCALE_SAMPLES = 16  # FB_CALIBRATION_SAMPLES: later samples of a run's first pass are not looked at
-SCALE, MEASURE, UPDATE = range(3)  # sweeps of a step; only a run's first step has all three
+SCALE, MEASURE, UPDATE, RECALIBRATE = range(4)  # sweeps of a step; a first step that learns has the first three
 
 
 @dataclass(frozen=True)
@@ -149,13 +149,14 @@ class SimulatedDevice:
         self._first = image
         self._owner = int.from_bytes(image[12:16], "little")
         work = Workload(image, config)
+        self._trains = work.trains
         self.cost: LearningCost = learning_cost(device, work, self.memory.arena)
         if every_pass:
             self.cost = self.cost.in_passes(work.passes(self.memory.arena))
         self.flash = self._new_flash()
         self._save_joules = self._energy_of_save()
         self._check_capacity()
-        self._sweep, self._pass, self._seen = SCALE, 0, 0  # where the step is
+        self._sweep, self._pass, self._seen = self._first_sweep(0), 0, 0  # where the step is
         self._samples = 0  # of its batch
         self._places: dict[int, tuple[int, int]] = {}  # by the number of the record before: where the step was
         self._since_save = 0.0  # joules
@@ -179,6 +180,11 @@ class SimulatedDevice:
     def flips(self) -> int:
         return self._learner.flips
 
+    @property
+    def drift(self) -> float:
+        """See :attr:`flipbit.runtime.core.learner.Learner.drift`."""
+        return self._learner.drift
+
     def begin(self, samples: int, rate_bits: float, rate_bias: float) -> None:
         self._learner.begin(samples, rate_bits, rate_bias)
         self._samples, self._seen = samples, 0
@@ -186,6 +192,8 @@ class SimulatedDevice:
     def sample(self, x: np.ndarray, label: int) -> tuple[int, float] | None:
         scale = self._sweep == SCALE
         cycles = self.cost.scale if scale else self.cost.sweep[self._pass].sample
+        if self._sweep == RECALIBRATE:
+            cycles = self.cost.recalibrate
         if not (scale and self._seen >= SCALE_SAMPLES):
             self._spend(cycles, "computing")
         self._seen += 1
@@ -194,13 +202,15 @@ class SimulatedDevice:
 
     def end_pass(self) -> bool:
         last = self._last_of_sweep
-        cycles = self.cost.sweep[0 if self._sweep == SCALE else self._pass].end
+        cycles = self.cost.sweep[0 if self._sweep in (SCALE, RECALIBRATE) else self._pass].end
         self._spend(cycles + (self.cost.update if last and self._sweep == UPDATE else 0), "computing")
         computed = self._computes
         more = self._learner.end_pass() if computed else True
         self.meter.passes += 1
         self._seen = 0
-        if last:
+        if self._sweep == RECALIBRATE:
+            self._sweep = self._first_sweep(self.steps)
+        elif last:
             self._pass = 0
             self._sweep = min(UPDATE, self._sweep + 1)
         else:
@@ -230,7 +240,8 @@ class SimulatedDevice:
     def restore(self, record: bytes, place: tuple[int, int]) -> None:
         """Go on from a record, as if it had been in flash when the device started."""
         sweep, done = place
-        if sweep not in (SCALE, MEASURE, UPDATE) or not 0 <= done < len(self.cost.sweep):
+        sweeps = (SCALE, MEASURE, UPDATE, *([RECALIBRATE] if self.config.recalibrate else []))
+        if sweep not in sweeps or not 0 <= done < len(self.cost.sweep):
             raise StateError(f"a checkpoint after pass {done} of sweep {sweep}, of which there are none here")
         self._learner = self._resumed(record)
         self._sweep, self._pass = sweep, done
@@ -310,7 +321,7 @@ class SimulatedDevice:
     def _boot(self) -> None:
         """Go on from what the flash holds; from the image the device was delivered with if that is nothing."""
         self._store = Store(self.flash)
-        self._sweep, self._pass, self._seen, self._since_save = SCALE, 0, 0, 0.0
+        self._sweep, self._pass, self._seen, self._since_save = self._first_sweep(0), 0, 0, 0.0
         current = self._store.current
         if current is None:
             self._learner = self._learn_from(self._first)
@@ -331,13 +342,18 @@ class SimulatedDevice:
         """Whether a supply that nothing charges ends before the next pass does."""
         if self.supply.charges:
             return False
-        one = self.cost.sweep[self._pass]
+        one = self.cost.sweep[self._pass]  # recalibrating costs less
         joules = self.device.joules(self._samples * one.sample + one.end + self.cost.update)
         return self.supply.level < joules + self._save_joules * self.policy.margin
 
     @property
     def _last_of_sweep(self) -> bool:
-        return self._sweep == SCALE or self._pass == len(self.cost.sweep) - 1
+        return self._sweep in (SCALE, RECALIBRATE) or self._pass == len(self.cost.sweep) - 1
+
+    def _first_sweep(self, steps: int) -> int:
+        """Of the step after so many, in a run that has not learned from gradients yet."""
+        left = steps < self.config.recalibrate or (self.config.recalibrate and not self._trains)
+        return RECALIBRATE if left else SCALE
 
     @property
     def _computes(self) -> bool:
@@ -380,7 +396,7 @@ class SimulatedDevice:
                 f"{self.device.title} keeps what it learns in RAM only, which a supply that ends would lose: use mains"
             )
         update = self.cost.update + self.cost.sweep[-1].end
-        most = max(self.cost.scale, update, *(p.sample for p in self.cost.sweep))
+        most = max(self.cost.scale, self.cost.recalibrate, update, *(p.sample for p in self.cost.sweep))
         need = self.device.joules(most) + self._save_joules * self.policy.margin
         if need > self.supply.capacity:
             raise ArgumentError(

@@ -35,6 +35,7 @@ def fingerprint(image: bytes, samples: Samples, board: str, job: Job) -> dict[st
         "held-back images": _digest(samples.held_x, samples.held_y),
         "board": board,
         **asdict(job),
+        "layers": list(job.layers),  # as JSON gives them back
     }
 
 

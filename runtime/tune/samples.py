@@ -41,7 +41,9 @@ def load_samples(
     resize: str = FIT,
 ) -> Samples:
     """Labelled images, shuffled, after a change of the camera if one is given."""
-    data = load_data(source, model.input_shape, model.labels, resize)
+    if model.values:
+        raise InputError(f"{model.path}: its outputs are values; devices learn to tell classes apart, not values")
+    data = load_data(source, model.input_shape, model.labels, resize, front_end=model.image.front_end)
     classes = int(np.prod(model.output_shape))
     if not data.labelled or data.y.max() >= classes:
         without = int(np.sum((data.y < 0) | (data.y >= classes)))
