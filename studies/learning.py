@@ -2,12 +2,18 @@
 
 examples:
   flipbit study drift resnet8.fbit cifar-10-batches-py --bc model.h5    the camera changes; methods, and BC offline
+  flipbit study adapt resnet8.fbit cifar-10-batches-py                  without labels, then with: needs references
+  flipbit study harm resnet8.fbit cifar-10-batches-py                   recalibrating where nothing has changed
+  flipbit study life resnet8.fbit cifar-10-batches-py --plot out.png    the camera changes twice: accuracy and energy
   flipbit study batch resnet8.fbit cifar-10-batches-py --plot out.png   SR and its virtual batch
   flipbit study personalise --make no7                                  files for the next: digits without sevens
   flipbit study personalise no7.fbit no7/field.npz --samples 200        a class the net never saw
+  flipbit study replay no7.fbit no7/field.npz --samples 200             the same, from its samples and few of the others
+  flipbit study shift motion.fbit motionsense --samples 100             a new person; also cwru (another load), digits
+  flipbit study sums digits.fbit digits --samples 100                   sums of gradients in 32, 16 and 8 bits
 
-So many images (--samples; each seed draws others, `personalise` takes the first) are what the device learns from, all
-others are for testing. Results go to -o; a study that was stopped goes on when the same command is given again.
+The device learns from --samples images (each seed draws others, `personalise` takes the first); all others are for
+testing. Results go to -o. To resume a study that was stopped, give the same command again.
 """
 
 from __future__ import annotations
@@ -18,13 +24,14 @@ import json
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 try:
     from flipbit.runtime.core.learner import Learner
+    from flipbit.runtime.core.learner_config import SUM_BITS
     from flipbit.runtime.core.model import Model
     from flipbit.runtime.data.drift import DRIFTS, apply_drift
     from flipbit.runtime.data.load import Data, load_data
@@ -36,10 +43,22 @@ try:
     from flipbit.runtime.image.inputs import to_planes
     from flipbit.runtime.shown import say, shown
     from flipbit.runtime.tune.job import Job
-    from flipbit.runtime.tune.methods import METHODS
+    from flipbit.runtime.tune.methods import METHODS, augmenting
     from flipbit.runtime.tune.offline import NAME as OFFLINE
-    from flipbit.studies.learning_report import Result, class_table, plot_batches, recovered, summary, table
+    from flipbit.runtime.tune.replay import balanced
+    from flipbit.studies.learning_report import (
+        Result,
+        class_table,
+        harm_table,
+        plot_batches,
+        recovered,
+        shift_table,
+        summary,
+        table,
+    )
+    from flipbit.studies.life import Story, life_table, live, plot_life
     from flipbit.studies.offline_bc import RECIPE, tune_offline
+    from flipbit.studies.shifts import Shift, shifts_of
 except ModuleNotFoundError as error:
     if error.name is None or not error.name.startswith("flipbit"):
         raise
@@ -61,10 +80,13 @@ class Cell:
     steps: int = 20
     rate_bits: float | None = None
     rate_bias: float | None = None
+    sum_bits: int = 32
+    replay: int | None = None  # learn a new class alone, with so many stored samples of each other one
 
     @property
     def job(self) -> Job:
-        return Job(self.method, self.steps, self.rate_bits, self.rate_bias, seed=self.seed)
+        rates = self.rate_bits, self.rate_bias
+        return Job(self.method, self.steps, *rates, seed=self.seed, sum_bits=self.sum_bits)
 
 
 COMPARED = ("bias", "sr+bias", "sr", "buffer")
@@ -106,7 +128,70 @@ def personal_cells(quick: bool) -> Iterator[Cell]:
         yield Cell("", "sr+bias", seed, 0, 40, rate_bits=0.002, rate_bias=1.0)
 
 
-STUDIES = {"drift": drift_cells, "batch": batch_cells, "personalise": personal_cells}
+def replay_cells(quick: bool) -> Iterator[Cell]:
+    """A new class is learned from its own samples, with none or a few stored ones of the others."""
+    for seed in (1,) if quick else SEEDS:
+        for replay in (0, 1, 2, 5, 10):
+            yield Cell("", "bias", seed, 0, 40, rate_bias=1.0, replay=replay)
+            yield Cell("", "sr+bias", seed, 0, 40, rate_bits=0.002, rate_bias=1.0, replay=replay)
+
+
+def sum_cells(quick: bool) -> Iterator[Cell]:
+    """SR with sums of gradients in 32, 16 and 8 bits, from all samples and from few, behind a mirror."""
+    for seed in SEEDS[:1] if quick else SEEDS:
+        for batch in (SAMPLES, FEW):
+            yield from (Cell("mirror", "sr", seed, batch, rate_bits=0.01, sum_bits=bits) for bits in SUM_BITS)
+
+
+def adapt_cells(quick: bool) -> Iterator[Cell]:
+    """Without labels at every severity; with labels, gains and biases, at severity 2, then at the others."""
+    seeds = SEEDS[:1] if quick else SEEDS
+    for severity in (2,) if quick else (2, 1, 3):
+        for seed in seeds:
+            yield from (Cell(f"{drift}:{severity}", "recalibrate", seed, steps=1) for drift in DRIFTS)
+    for severity in (2,) if quick else (2, 1, 3):
+        for seed in seeds:
+            yield from (Cell(f"{drift}:{severity}", "adapt", seed) for drift in DRIFTS)
+
+
+SHIFTED = (  # ways to learn; rates beside the default: the best of three, mirrored digits, seed 1
+    ("gain+bias", None, None), ("gain+bias", None, 1.0), ("sr", 0.01, None), ("sr+bias", 0.005, 0.5),
+)  # fmt: skip
+
+
+def shift_cells(quick: bool, names: list[str]) -> Iterator[Cell]:
+    """Every way to learn for everything that a data set has to meet."""
+    for seed in SEEDS[:1] if quick else SEEDS:
+        for name in names:
+            for method, rate_bits, rate_bias in SHIFTED:
+                yield Cell(name, method, seed, rate_bits=rate_bits, rate_bias=rate_bias)
+
+
+ONE_CLASS, FEW = "one class", 20  # a drift that is none; samples
+
+
+def harm_cells(quick: bool) -> Iterator[Cell]:
+    """Recalibrating on images that have not changed: all classes, few samples, and one class alone (the seed's)."""
+    for seed in SEEDS[:1] if quick else SEEDS:
+        yield Cell("none", "recalibrate", seed, steps=1)
+        yield Cell("none", "recalibrate", seed, FEW, steps=1)
+    for seed in SEEDS[:1] if quick else range(10):
+        yield Cell(ONE_CLASS, "recalibrate", seed, steps=1)
+        yield Cell(ONE_CLASS, "recalibrate", seed, FEW, steps=1)
+
+
+STUDIES = {
+    "drift": drift_cells,
+    "adapt": adapt_cells,
+    "harm": harm_cells,
+    "batch": batch_cells,
+    "personalise": personal_cells,
+    "replay": replay_cells,
+    "sums": sum_cells,
+    "shift": lambda quick: iter(()),  # depends on the data: shift_cells
+    "life": lambda quick: iter(()),  # of another kind: life
+}
+UNCHANGED = ("none", ONE_CLASS)
 
 
 def right(image: bytes, pixels: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -136,8 +221,12 @@ class Field:
 def field_of(data: Data, drift: str, seed: int, samples: int) -> Field:
     """A seed draws its own samples; without a change of the camera they are the first."""
     order = np.random.default_rng(seed).permutation(len(data.y)) if drift else np.arange(len(data.y))
+    if drift == ONE_CLASS:  # as many as are needed of class number `seed`; the others are for testing
+        chosen = order[data.y[order] == seed % (data.y.max() + 1)][:samples]
+        order = np.concatenate([chosen, np.setdiff1d(order, chosen)])
     clean = data.x[order]
-    return Field(apply_drift(clean, drift) if drift else clean, data.y[order], clean, samples)
+    changes = drift and drift not in UNCHANGED
+    return Field(apply_drift(clean, drift) if changes else clean, data.y[order], clean, samples)
 
 
 @dataclass(frozen=True)
@@ -150,22 +239,41 @@ class Learned:
     arena_least: int | None = None
 
 
+def unseen(model: Model, field: Field) -> int:
+    """The class that a net never saw: the one it recognizes least."""
+    found = right(model.image.data, *field.test)
+    return int(np.argmin(by_class(found, field.test[1])))
+
+
 def learn(cell: Cell, image: bytes, field: Field) -> Learned:
     """Learn from a field's samples as a device does."""
     model, rates, samples = Model(image), cell.job.rates, field.samples
     inputs, _ = to_planes(field.pixels[:samples], model.image.tensors[model.image.input], model.pixels)
-    labels, learner, flips = field.labels, Learner(image, cell.job.config), 0
+    job = replace(cell.job, augment=augmenting(None, model.image))  # photos, where gains learn
+    labels, learner, flips = field.labels[:samples], Learner(image, job.config), 0
+    if cell.replay is not None:
+        stored = balanced(labels, unseen(model, field), cell.replay)
+        inputs, labels, samples = inputs[stored], labels[stored], len(stored)
     draw = np.random.default_rng((cell.seed, 1))
-    for step in range(cell.steps):
+    for step in range(len(rates)):
         whole = not 0 < cell.batch < samples
         chosen = np.arange(samples) if whole else draw.choice(samples, cell.batch, replace=False)
         flips += learner.step(inputs[chosen], labels[chosen], rates.bits[step], rates.bias[step]).flips
     return Learned(learner.image, flips, len(learner.state), learner.arena_least)
 
 
-def run_cell(cell: Cell, image: bytes, data: Data, samples: int, h5: Path | None = None) -> Result:
+def field_of_shift(shift: Shift, seed: int, samples: int) -> Field:
+    """Samples that the seed draws of those to learn from, then all to test on."""
+    x, y = shift.drawn(samples, seed)
+    pixels, labels = np.concatenate([x, shift.test_x]), np.concatenate([y, shift.test_y])
+    return Field(pixels, labels, pixels, samples)
+
+
+def run_cell(
+    cell: Cell, image: bytes, data: Data, samples: int, h5: Path | None = None, shift: Shift | None = None
+) -> Result:
     """Learn from some samples as the camera sees them now; test on the others."""
-    field = field_of(data, cell.drift, cell.seed, samples)
+    field = field_of_shift(shift, cell.seed, samples) if shift else field_of(data, cell.drift, cell.seed, samples)
     begin = time.process_time()
     if cell.method == OFFLINE:
         assert h5 is not None
@@ -180,6 +288,7 @@ def run_cell(cell: Cell, image: bytes, data: Data, samples: int, h5: Path | None
         "clean": float(right(image, field.clean[samples:], labels).mean()),
         "before": float(before.mean()),
         "after": float(after.mean()),
+        "unchanged": float(right(learned.image, field.clean[samples:], labels).mean()),
         "classes_before": by_class(before, labels),
         "classes_after": by_class(after, labels),
         "flips": learned.flips,
@@ -218,12 +327,14 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     p.add_argument("data", nargs="?", help="labelled images: see flipbit run --help")
     p.add_argument("-o", "--output", type=Path, default=Path("study.json"), metavar="FILE", help="results (study.json)")
     p.add_argument("--samples", type=int, default=SAMPLES, metavar="N", help="images to learn from (500)")
-    p.add_argument("--bc", type=Path, metavar="H5", help="drift: BC offline too, of this model.h5 (flipbit[train])")
-    p.add_argument("--plot", type=Path, metavar="PNG", help="batch: error against virtual batch (needs matplotlib)")
+    p.add_argument("--bc", type=Path, metavar="H5", help="drift: also run BC offline on this model.h5 (flipbit[train])")
+    p.add_argument("--plot", type=Path, metavar="PNG", help="batch, life: draw the result (needs matplotlib)")
     p.add_argument("--make", type=Path, metavar="DIR", help="personalise: make known.npz and field.npz there")
     add_resize_option(p)
     p.add_argument("--quick", action="store_true", help="fewer runs")
-    p.add_argument("--part", default="0/1", metavar="I/N", help="only every N-th run, for N processes side by side")
+    p.add_argument(
+        "--part", default="0/1", metavar="I/N", help="part I of N of the runs (I from 0), for N processes side by side"
+    )
     return p
 
 
@@ -231,15 +342,16 @@ def main(argv: list[str] | None = None, prog: str = PROG) -> int:
     return guarded(lambda: study(parser(prog).parse_args(argv)), stopped="stopped; the same command goes on")
 
 
-def cells_of(given: argparse.Namespace) -> list[Cell]:
+def cells_of(given: argparse.Namespace, shifts: list[str]) -> list[Cell]:
     """The runs that are asked for."""
-    for option, value, only in (("--bc", given.bc, "drift"), ("--plot", given.plot, "batch")):
-        if value and given.study != only:
-            raise ArgumentError(f"{option} goes with the study {only}")
+    if given.bc and given.study != "drift":
+        raise ArgumentError("--bc goes with the study drift")
+    if given.plot and given.study not in ("batch", "life"):
+        raise ArgumentError("--plot goes with the studies batch and life")
     part, _, parts = given.part.partition("/")
     if not (part.isdigit() and parts.isdigit() and int(part) < int(parts)):
         raise ArgumentError(f"--part {given.part}: expected I/N with I below N, such as 0/2")
-    cells = list(STUDIES[given.study](given.quick))
+    cells = list(STUDIES[given.study](given.quick) if given.study != "shift" else shift_cells(given.quick, shifts))
     if given.bc:
         seeds = SEEDS[:1] if given.quick else SEEDS
         cells += [Cell(f"{drift}:2", OFFLINE, seed, *OFFLINE_BATCH) for seed in seeds for drift in DRIFTS]
@@ -267,6 +379,21 @@ def _saved(path: Path, belongs: dict[str, object]) -> list[Result]:
     return runs
 
 
+def life(given: argparse.Namespace, image: bytes, data: Data) -> None:
+    """Whole lives of devices, a seed after the other."""
+    belongs = _belongs(image, data, given)
+    results: list[Result] = _saved(given.output, belongs) if given.output.is_file() else []
+    for seed in SEEDS[:1] if given.quick else SEEDS:
+        if all(r["seed"] != seed for r in results):
+            say = lambda text: print(text, flush=True)  # noqa: E731
+            results += live(image, data.x, data.y, seed, given.samples, Story(), say)
+            write_json(given.output, {"study": given.study, "belongs": belongs, "runs": results})
+    print("\n" + life_table(results, Story()))
+    if given.plot:
+        plot_life(results, Story(), given.plot)
+        print(f"wrote {given.plot}")
+
+
 def study(given: argparse.Namespace) -> int:
     if given.make:
         make_files(given.make)
@@ -277,23 +404,31 @@ def study(given: argparse.Namespace) -> int:
     check_place(given.output, given.plot)
     image = given.model.read_bytes()
     model = Model(image)
-    data = load_data(given.data, model.input_shape, model.labels, given.resize)
+    data = load_data(given.data, model.input_shape, model.labels, given.resize, front_end=model.image.front_end)
     say(data.notes)
     if not 0 < given.samples < len(data.y) or not data.labelled:
         raise ArgumentError(
             f"--samples {given.samples} of {len(data.y)} images: some are needed to test on, all labelled"
         )
-    cells = cells_of(given)
+    if given.study == "life":
+        cells_of(given, [])
+        life(given, image, data)
+        return 0
+    shifts = {shift.name: shift for shift in shifts_of(given.data, data)} if given.study == "shift" else {}
+    for shift in shifts.values():
+        if given.samples > len(shift.y):
+            raise ArgumentError(f"--samples {given.samples}: {shift.name} has {len(shift.y)} to learn from")
+    cells = cells_of(given, list(shifts))
     print(f"{shown(data.name)}: {given.samples} images to learn from, {len(data.x) - given.samples} to test on")
     results: list[Result] = []
     belongs = _belongs(image, data, given)
     if given.output.is_file():
         results = _saved(given.output, belongs)
-    done = {tuple(r[name] for name in Cell.__dataclass_fields__) for r in results}
+    done = {tuple(r.get(name, one.default) for name, one in Cell.__dataclass_fields__.items()) for r in results}
     for number, cell in enumerate(cells):
         if tuple(asdict(cell).values()) in done:
             continue
-        last = run_cell(cell, image, data, given.samples, given.bc)
+        last = run_cell(cell, image, data, given.samples, given.bc, shifts.get(cell.drift))
         results.append(last)
         print(
             f"{number + 1:3d}/{len(cells)}  {cell.drift:8s} {cell.method:10s} batch {cell.batch:3d} seed {cell.seed}: "
@@ -302,9 +437,15 @@ def study(given: argparse.Namespace) -> int:
         )
         write_json(given.output, {"study": given.study, "belongs": belongs, "runs": results})
     print(table(results))
-    if given.study == "drift":
-        print("\n" + summary(results))
-    if given.study == "personalise":
+    if given.study in ("drift", "adapt"):
+        for severity in (1, 2, 3):
+            if any(r["drift"].endswith(f":{severity}") for r in results):
+                print("\n" + summary(results, severity))
+    if given.study == "harm":
+        print("\n" + harm_table(results))
+    if given.study == "shift":
+        print("\n" + shift_table(results))
+    if given.study in ("personalise", "replay"):
         print("\n" + class_table(results, model.labels))
     if given.plot:
         plot_batches(results, given.plot)

@@ -20,9 +20,15 @@ def recovered(result: Result) -> float:
     return (result["after"] - result["before"]) / lost if lost else 0.0
 
 
+def _method(result: Result) -> str:
+    """With bits of its sums, if not 32, and stored samples of each old class."""
+    sums, replay = result.get("sum_bits", 32), result.get("replay")
+    return result["method"] + (f"/{sums}" if sums < 32 else "") + ("" if replay is None else f", replay {replay}")
+
+
 def _way(result: Result) -> tuple[str, int, float]:
     """How it learned: method, batch, and the rate of its bits; 0 is the method's own."""
-    return result["method"], result["batch"], result["rate_bits"] or 0.0
+    return _method(result), result["batch"], result["rate_bits"] or 0.0
 
 
 def _grouped(results: Iterable[Result], key: Callable[[Result], Any]) -> dict[Any, list[Result]]:
@@ -58,13 +64,39 @@ def summary(results: list[Result], severity: int = 2) -> str:
     """The ways side by side: every change of a severity, and the mean over changes, which each seed has of its own."""
     some = [r for r in results if r["drift"].endswith(f":{severity}")]
     drifts = list(dict.fromkeys(r["drift"] for r in some))
+    watched = any("unchanged" in r for r in some)
     rows = []
     for way, found in sorted(_grouped(some, _way).items()):
         by_drift = _grouped(found, lambda r: r["drift"])
         seeds = [group for group in _grouped(found, lambda r: r["seed"]).values() if len(group) == len(drifts)]
         cells = [_share([recovered(r) for r in by_drift.get(drift, [])]) for drift in drifts]
-        rows.append([*_named(way), *cells, _share([float(np.mean([recovered(r) for r in s])) for s in seeds])])
-    return text_table(("method", ">batch", "rate", *(f">{drift}" for drift in drifts), ">mean"), rows)
+        mean = _share([float(np.mean([recovered(r) for r in s])) for s in seeds])
+        kept = [r["unchanged"] - r["clean"] for r in found if "unchanged" in r]
+        rows.append([*_named(way), *cells, mean, *([f"{100 * np.mean(kept):+.1f}" if kept else ""] if watched else [])])
+    heads = ["method", ">batch", "rate", *(f">{drift}" for drift in drifts), ">mean"]
+    return text_table([*heads, ">points, unchanged images"] if watched else heads, rows)
+
+
+def harm_table(results: list[Result]) -> str:
+    """Points won or lost where nothing has changed: mean and worst."""
+    rows = []
+    for (drift, batch), found in _grouped(results, lambda r: (r["drift"], r["batch"])).items():
+        points = [100 * (r["after"] - r["clean"]) for r in found]
+        rows.append([drift, batch, f"{np.mean(points):+.2f}", f"{min(points):+.2f}", len(found)])
+    return text_table(("samples of", ">how many", ">points, mean", ">worst", ">runs"), rows)
+
+
+def shift_table(results: list[Result]) -> str:
+    """Accuracy after each way to learn, in %: mean and standard deviation over seeds of each shift."""
+    names = list(dict.fromkeys(r["drift"] for r in results))
+    before = [f"{100 * np.mean([r['before'] for r in results if r['drift'] == name]):.1f}" for name in names]
+    rows: list[list[object]] = [["none", "", "", *before]]
+    for way, found in _grouped(results, lambda r: (_method(r), r["rate_bits"], r["rate_bias"])).items():
+        by_name = _grouped(found, lambda r: r["drift"])
+        after = ([100 * r["after"] for r in by_name.get(name, [])] for name in names)
+        cells = (f"{np.mean(a):.1f} ± {spread(a):.1f}" if a else "" for a in after)
+        rows.append([way[0], way[1] or "", way[2] or "", *cells])
+    return text_table(["method", ">rate", ">bias rate", *(f">{name}" for name in names)], rows)
 
 
 def _share(shares: Sequence[float]) -> str:
@@ -76,7 +108,7 @@ def _share(shares: Sequence[float]) -> str:
 def class_table(results: list[Result], labels: list[str]) -> str:
     """Accuracy of each class before and after, seeds averaged."""
     rows = []
-    for method, found in _grouped(results, lambda r: r["method"]).items():
+    for method, found in _grouped(results, _method).items():
         for name in ("classes_before", "classes_after"):
             means = np.mean([r[name] for r in found], axis=0)
             rows.append([method, name.split("_")[1], *(f"{100 * mean:.0f}" for mean in means)])

@@ -41,8 +41,8 @@ def tune_offline(model: Path, pixels: np.ndarray, labels: np.ndarray, seed: int,
         from flipbit.export.graph import ExportError
         from flipbit.export.write.fbit import fbit_bytes
         from flipbit.train.data.batches import ImageArrays
-        from flipbit.train.loop import Trainer, Watcher
         from flipbit.train.settings import InputError, Settings
+        from flipbit.train.trainer import Trainer, Watcher
     except ImportError as error:
         raise ArgumentError(f"{NAME} needs TensorFlow and Larq ({error}): pip install 'flipbit[train]'") from None
 
