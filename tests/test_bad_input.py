@@ -127,6 +127,13 @@ def noise(path: Path) -> None:
     path.write_bytes(np.random.default_rng(1).bytes(5000))
 
 
+def bare_keras(path: Path) -> None:
+    """The records of a ``.keras`` file, with nothing in them."""
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in ("config.json", "metadata.json", "model.weights.h5"):
+            archive.writestr(name, "{}")
+
+
 def images(*shape: int, dtype: Any = np.uint8) -> np.ndarray:
     return np.ones(shape, dtype)
 
@@ -220,10 +227,12 @@ BAD_DATA: dict[str, tuple[str, Make]] = {
     "NaN": ("nan.npz", both(images(12, 8, 8, 1, dtype=np.float32) * np.nan, ten)),
     "infinity": ("inf.npz", both(images(12, 8, 8, 1, dtype=np.float32) * np.inf, ten)),
     "labels of another length": ("length.npz", both(images(12, 8, 8, 1), ten[:5])),
-    "labels in a matrix": ("matrix.npz", both(images(12, 8, 8, 1), np.ones((12, 10)))),
+    "labels in a matrix": ("matrix.npz", both(images(12, 8, 8, 1), np.ones((12, 10), np.int64))),
     "negative labels": ("negative.npz", both(images(12, 8, 8, 1), ten - 5)),
     "labels beyond 32 bits": ("wide.npz", both(images(12, 8, 8, 1), ten + 2**32)),
-    "labels that are no whole numbers": ("real.npz", both(images(12, 8, 8, 1), ten + 0.5)),
+    "one-hot labels": ("hot.npz", both(images(12, 8, 8, 1), np.eye(10)[ten])),
+    "values that are NaN": ("none.npz", both(images(12, 8, 8, 1), ten * np.nan)),
+    "values of another length": ("real.npz", both(images(12, 8, 8, 1), ten[:5] + 0.5)),
     "a scalar": ("scalar.npz", both(np.uint8(1), np.uint8(1))),
     "an empty folder": ("folder", lambda path: path.mkdir()),
     "a folder of text": ("texts", lambda path: (path.mkdir(), (path / "a.txt").write_text("a"))),
@@ -265,7 +274,9 @@ BAD_MODELS: dict[str, tuple[str, Make]] = {
     "random bytes": ("noise.h5", noise),
     "half a model": ("half.h5", cut("model.h5", 0.5)),
     "random bytes of PyTorch": ("noise.pt2", noise),
+    "random bytes of ONNX": ("noise.onnx", noise),
     "an .npz": ("arrays.h5", both(images(3), ten)),
+    "a .keras without a net": ("bare.keras", bare_keras),
     "a device image": ("image.h5", cut("model.fbit", 1)),
     "a name that is no text": ("a\udcff.h5", noise),
     "a name with escape codes": ("\x1b[2J\x1b]0;x\x07.h5", noise),
@@ -274,6 +285,22 @@ BAD_MODELS: dict[str, tuple[str, Make]] = {
 # ---- where files are taken ----
 
 TUNE = ["--target", "sim:nrf52840-dk", "--steps", "1"]
+FLEET = ["--data", "digits", "--devices", "10", "--each", "5", "--held-back", "50", "--local", "-o", "fleet"]
+FEDAVG = [
+    "--model",
+    "model.h5",
+    "--data",
+    "digits",
+    "--devices",
+    "10",
+    "--each",
+    "5",
+    "--held-back",
+    "50",
+    "-o",
+    "fleet",
+]
+JOIN = ["--number", "0", "--keys", "none", "--samples", "none.npz", "--flash", "flash"]
 TAKES_DATA = {
     "flipbit run": flipbit("run", "model.fbit", "BAD"),
     "flipbit profile": flipbit("profile", "model.fbit", "--runs", "1", "--data", "BAD"),
@@ -289,6 +316,7 @@ TAKES_DATA = {
     "flipbit export": flipbit("export", "model.h5", "--calibrate", "BAD", "-o", "new.tflite"),
     "flipbit export --for": flipbit("export", "model.fbit", "--for", "zephyr", "--calibrate", "BAD", "-o", "new"),
     "flipbit verify": flipbit("verify", "model.h5", "model.fbit", "--data", "BAD"),
+    "flipbit fleet": flipbit("fleet", "simulate", "model.fbit", *FLEET, "--data", "BAD"),
 }
 TAKES_IMAGE = {
     "flipbit run": flipbit("run", "BAD", "good.npz"),
@@ -300,6 +328,7 @@ TAKES_IMAGE = {
     "flipbit bench": flipbit("bench", "BAD", "--rounds", "1"),
     "flipbit flash": flipbit("flash", "--board", "microbit", "--model", "BAD", "-o", "new.elf"),
     "flipbit device": flipbit("device", "infer", "good.npz", "--port", "qemu:microbit", "--model", "BAD"),
+    "flipbit device listen": flipbit("device", "listen", "tone.wav", "--port", "sim", "--model", "BAD"),
     "runtime/finetune.py": ["runtime/finetune.py", "BAD", "--data", "good.npz", *TUNE],
     "runtime/study.py": ["runtime/study.py", "drift", "BAD", "good.npz"],
     "firmware/boards/run_images.py": ["firmware/boards/run_images.py", "BAD", "--data", "good.npz"],
@@ -311,6 +340,7 @@ TAKES_IMAGE = {
     "flipbit export --to c": flipbit("export", "BAD", "--to", "c", "-o", "new.c"),
     "flipbit show": flipbit("show", "BAD"),
     "flipbit study": flipbit("study", "drift", "BAD", "good.npz"),
+    "flipbit fleet": flipbit("fleet", "simulate", "BAD", *FLEET),
 }
 TAKES_MODEL = {
     **{
@@ -458,6 +488,8 @@ def test_output_that_cannot_be_written_is_refused(
 # ---- words and numbers on the command line ----
 
 FINETUNE = ["runtime/finetune.py", "model.fbit", "--data", "good.npz", "--target", "sim:nrf52840-dk", "--steps", "1"]
+WORDS = ROOT / "models" / "words-word-s" / "model.fbit"
+PICTURE = ROOT / "docker" / "raspberry-pi" / "pictures" / "3" / "a.pgm"
 TRAIN = ["train/run.py", "--method", "bc", "--epochs", "1", "-o", "run"]
 DEVICE = flipbit("device", "info", "--port")
 STUDY = ["runtime/study.py", "drift", "model.fbit", "good.npz", "--samples", "5"]
@@ -470,6 +502,10 @@ def word_of(value: str) -> str:
 
 BAD_WORDS = [
     (flipbit("walk"), "walk"),
+    (flipbit("serve", "--no-open", "--port", "70000"), "--port 70000"),
+    (flipbit("serve", "--no-open", "--port", "http"), "--port"),
+    (flipbit("serve", "--no-open", "--reports", "none"), "--reports none"),
+    (flipbit("serve", "--no-open", "--reports", "model.fbit"), "no such folder"),
     (flipbit("--walk"), "VERB"),
     (flipbit("--completion", "fish"), "fish"),
     (flipbit("train"), "--method"),
@@ -485,6 +521,8 @@ BAD_WORDS = [
     (flipbit("export", "model.h5", "--activations", "float"), "--activations"),
     (flipbit("export", "model.h5", "--to", "c", "--weights", "unpacked"), "--weights"),
     (flipbit("export", "model.h5", "--samples", "0"), "--samples"),
+    (flipbit("export", "model.h5", "--references", "-1"), "--references"),
+    (flipbit("export", "model.h5", "--references", "65536"), "--references"),
     (flipbit("export", "model.fbit"), "model.fbit"),
     (flipbit("verify", "model.h5"), "flipbit verify --help"),
     (flipbit("verify", "model.h5", "model.fbit", "--images", "0"), "--images"),
@@ -507,6 +545,54 @@ BAD_WORDS = [
     (flipbit("compare", "model.fbit", "model.fbit", "--limit", "0"), "--limit"),
     (flipbit("compare", "model.fbit", "model.fbit", "--limit", "-2"), "--limit"),
     (flipbit("bench", "model.fbit", "--rounds", "0"), "--rounds"),
+    (flipbit("cost", "resnet9"), "resnet9"),
+    (flipbit("cost", "none.h5"), "none.h5"),
+    (flipbit("cost", "flip-s", "--shape", "32x32"), "--shape"),
+    (flipbit("cost", "flip-s", "--width", "0"), "--width"),
+    (flipbit("cost", "flip-s", "--classes", "0"), "--classes"),
+    (flipbit("fleet"), "VERB"),
+    (flipbit("fleet", "none"), "none"),
+    (flipbit("fleet", "simulate", "none.fbit", *FLEET), "none.fbit"),
+    (flipbit("fleet", "simulate", "model.fbit", *FLEET, "--data", "none"), "none"),
+    (flipbit("fleet", "simulate", "model.fbit", *FLEET, "--devices", "0"), "--devices"),
+    (flipbit("fleet", "simulate", "model.fbit", *FLEET, "--each", "0"), "--each"),
+    (flipbit("fleet", "simulate", "model.fbit", *FLEET, "--each", "900"), "need 9,000"),
+    (flipbit("fleet", "simulate", "model.fbit", *FLEET, "--each", "50-10"), "--each"),
+    (flipbit("fleet", "simulate", "model.fbit", *FLEET, "--alpha", "0"), "--alpha"),
+    (flipbit("fleet", "simulate", "model.fbit", *FLEET, "--alpha", "nan"), "--alpha"),
+    (flipbit("fleet", "simulate", "model.fbit", *FLEET, "--by", "none.npy"), "none.npy"),
+    (flipbit("fleet", "simulate", "model.fbit", *FLEET, "--by", "group"), "--by"),
+    (flipbit("fleet", "simulate", "model.fbit", *FLEET, "--drift", "none:1"), "none:1"),
+    (flipbit("fleet", "simulate", "model.fbit", *FLEET, "--held-back", "0"), "--held-back"),
+    (flipbit("fleet", "simulate", "model.fbit", *FLEET, "--liars", "11"), "--liars"),
+    (flipbit("fleet", "simulate", "model.fbit", *FLEET, "--way", "none"), "--way"),
+    (flipbit("fleet", "simulate", "model.fbit", *FLEET, "--method", "bias"), "--way sum"),
+    (flipbit("fleet", "simulate", "model.fbit", *FLEET, "--rounds", "0"), "--rounds"),
+    (flipbit("fleet", "simulate", "model.fbit", *FLEET, "--rate", "2"), "--rate"),
+    (flipbit("fleet", "simulate", "model.fbit", *FLEET, "--quorum", "0"), "--quorum"),
+    (flipbit("fleet", "simulate", "model.fbit", *FLEET, "--sum-bits", "7"), "--sum-bits"),
+    (flipbit("fleet", "simulate", "model.fbit", *FLEET, "--share", "0"), "--share"),
+    (flipbit("fleet", "simulate", "model.fbit", *FLEET, "--seed", "-1"), "--seed"),
+    (flipbit("fleet", "simulate", "model.fbit", *FLEET, "--cores", "0"), "--cores"),
+    (flipbit("fleet", "simulate", "model.fbit", *FLEET, "-o", "model.h5"), "model.h5"),
+    (flipbit("fleet", "simulate", "model.fbit", *FLEET, "--plot", "none/out.png"), "none/out.png"),
+    (flipbit("fleet", "fedavg", "model.fbit", *FEDAVG, "--lr", "0"), "--lr"),
+    (flipbit("fleet", "fedavg", "model.fbit", *FEDAVG, "--lr", "0.1", "--rounds", "0"), "--rounds"),
+    (flipbit("fleet", "report", "none"), "none"),
+    (flipbit("fleet", "keys", "--devices", "0", "-o", "keys"), "--devices"),
+    (flipbit("fleet", "keys", "-o", "model.h5"), "model.h5"),
+    (flipbit("fleet", "serve", "model.fbit", "--keys", "none", "-o", "out", "--port", "0"), "--port"),
+    (flipbit("fleet", "serve", "model.fbit", "--keys", "none", "-o", "out", "--devices", "0"), "--devices"),
+    (flipbit("fleet", "serve", "model.fbit", "--keys", "none", "-o", "out", "--wait-for", "11"), "--wait-for"),
+    (flipbit("fleet", "serve", "model.fbit", "--keys", "none", "-o", "out", "--patience", "0"), "--patience"),
+    (flipbit("fleet", "serve", "model.fbit", "--keys", "none", "-o", "out", "--boards", "0"), "--boards"),
+    (flipbit("fleet", "join", "model.fbit", *JOIN, "--server", "nowhere"), "HOST:PORT"),
+    (flipbit("fleet", "join", "model.fbit", *JOIN, "--server", "127.0.0.1:1"), "none.npz"),
+    (flipbit("pareto", "good.npz", "none.fbit"), "none.fbit"),
+    (flipbit("pareto", "good.npz", "model.fbit", "--other", "x:1:2"), "--other"),
+    (flipbit("pareto", "good.npz", "model.fbit", "--other", "x:101:2:3"), "--other"),
+    (flipbit("pareto", "good.npz", "model.fbit", "--board", "none"), "none"),
+    (flipbit("pareto", "good.npz", "model.fbit", "--limit", "0"), "--limit"),
     (flipbit("bench", "model.fbit", "--against", "model.h5"), "model.h5"),
     (flipbit("bench", "model.fbit", "--against", "none.tflite"), "none.tflite"),
     (flipbit("flash"), "--board"),
@@ -516,6 +602,14 @@ BAD_WORDS = [
     (flipbit("flash", "--board", "microbit", "--firmware", "model.fbit", "--qemu"), "model.fbit"),
     (flipbit("flash", "--board", "microbit", "--fresh", "--model", "model.fbit"), "--fresh"),
     (flipbit("device"), "VERB"),
+    (flipbit("device", "listen", "--port", "sim"), "RECORDING"),
+    (flipbit("device", "listen", "--port", "sim", "tone.wav"), "--model"),
+    (flipbit("device", "listen", "--port", "sim", "--model", "model.fbit", "tone.wav"), "how recordings become"),
+    (flipbit("run", "model.fbit", "tone.wav"), "tone.wav"),
+    (flipbit("run", str(WORDS), str(PICTURE)), "not pictures"),
+    (flipbit("run", str(WORDS), str(PICTURE.parent)), "not pictures"),
+    (flipbit("device", "guard", "--port", "unix:none"), "--undo"),
+    (flipbit("device", "guard", "good.npz", "--port", "unix:none", "--window", "x"), "--window"),
     *(([*DEVICE, port], word) for port, word in [
         ("/dev/none", "/dev/none"), ("qemu:none", "none"), ("tcp:127.0.0.1:1", "127.0.0.1"), ("tcp:x", "tcp:x"),
         ("tcp:x:y", "tcp:x:y"), ("tcp:localhost:99999999", "99999999"), ("unix:none", "none"), ("", "port"),
@@ -529,7 +623,20 @@ BAD_WORDS = [
         ("--steps", "0"), ("--steps", "-1"), ("--rate", "nan"), ("--rate", "-1"), ("--rate", "2"),
         ("--bias-rate", "inf"), ("--samples", "0"), ("--samples", "-1"), ("--samples", "12"), ("--held-back", "0"),
         ("--held-back", "-1"), ("--seed", "-1"), ("--seed", str(2**64)), ("--buffer-bits", "9"), ("--method", "none"),
+        ("--prior", "-1"), ("--prior", "65536"), ("--augment", "none of these"),
     ]),
+    ([*FINETUNE, "--method", "recalibrate"], "--references"),
+    ([*FINETUNE, "--sums", "8"], "--sums 8"),
+    ([*FINETUNE, "--method", "sr", "--sums", "12"], "--sums 12"),
+    ([*FINETUNE, "--layers", "3"], "--layers"),
+    ([*FINETUNE, "--layers", "900-901"], "nothing in that range"),
+    ([*FINETUNE, "--layers", "2-1"], "2-1"),
+    ([*FINETUNE, "--new", "eleven"], "--new eleven"),
+    ([*FINETUNE, "--replay", "2"], "--replay goes with --new"),
+    ([*FINETUNE, "--plan", "--samples", "1"], "at least 2 samples"),
+    ([*FINETUNE, "--drift", "mirror:2"], "mirror:2"),
+    (["runtime/study.py", "shift", "model.fbit", "good.npz", "--samples", "11"], "--samples 11"),
+    (["runtime/study.py", "replay", "model.fbit", "good.npz", "--samples", "0"], "--samples 0"),
     *(([*FINETUNE, option, value], word_of(value)) for option, value in [
         ("--arena", "-5"), ("--supply", "nuclear"), ("--supply", "battery:x"), ("--supply", "battery:-1"),
         ("--supply", "battery:nan"), ("--supply", "battery:inf"), ("--supply", "capacitor:0:thermal"),
@@ -549,6 +656,7 @@ BAD_WORDS = [
                             ("--json", "none/x.json")]),
     (["firmware/count/bench.py", "model.fbit", "--cores", "none"], "--cores"),
     (["firmware/count/bench.py", "model.fbit", "--boards", "none"], "--boards"),
+    (["firmware/count/bench.py", "model.fbit", "--ram", "12"], "--ram"),
     (["firmware/count/learn.py", "model.fbit", "--methods", "none"], "--methods"),
     *((["firmware/count/audio.py", option, value], named) for option, value, named in [
         ("--cores", "none", "--cores"), ("--set", "bands", "--set"), ("--set", "colour=3", "--set"),
@@ -565,9 +673,13 @@ BAD_WORDS = [
         ("--bits", "0"), ("--bits", "9"), ("--net", "none"), ("--momentum", "2"), ("--delta", "nan"),
         ("--delta", "0"), ("--lr-drops", "x"), ("--lr-drops", "0"), ("--label-smoothing", "2"), ("--mixup", "nan"),
         ("--cutout", "-1"), ("--clip", "nan"), ("--weight-decay", "-1"), ("--weight-decay", "nan"),
-        ("--activation-bits", "1"), ("--limit", "0"), ("--image-size", "0"),
+        ("--activation-bits", "1"), ("--limit", "0"), ("--image-size", "0"), ("--workers", "0"), ("--workers", "x"),
+        ("--wait", "0"), ("--wait", "nan"), ("--wait", "inf"), ("--batch-norm", "none"),
     ]),
     ([*TRAIN, "--data", "none"], "none"),
+    ([*TRAIN, "--init-matching"], "--init-matching"),
+    ([*TRAIN, "--augment", "none at all"], "--augment"),
+    ([*TRAIN, "--data", "motionsense", "--data-dir", "none"], "motionsense"),
     (["train/run.py", "--resume", "none"], "none"),
     (["train/run.py", "--resume", "model.h5"], "model.h5"),
     ([*TRAIN, "--net", "none.py:build"], "none.py"),
@@ -588,6 +700,8 @@ BAD_WORDS = [
     (["export/to_fbit.py", "model.h5", "--pixel-scale", "nan", "--pixel-offset", "0"], "nan"),
     (["export/to_fbit.py", "model.h5", "--pixel-scale", "0", "--pixel-offset", "0"], "scale"),
     (["export/to_fbit.py", "model.h5", "-o", "model.onnx"], "model.onnx"),
+    (["export/to_fbit.py", "model.h5", "--calibrate", "none.npy"], "none.npy"),
+    (["export/verify.py", "model.h5", "model.fbit", "--data", "good.npz", "--values"], "labels"),
     (["export/verify.py", "model.h5", "model.fbit", "--images", "0"], "--images"),
     (["export/verify.py", "model.h5", "good.npz"], "good.npz"),
     (["export/to_c.py", "model.fbit", "--for", "none"], "--for"),

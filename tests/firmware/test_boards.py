@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import board_tables
@@ -27,7 +28,7 @@ from flipbit.export.write.fbit import fbit_bytes
 from flipbit.runtime.image import reference
 from flipbit.runtime.image.reader import read_image
 from flipbit.runtime.simulate.power import load_device
-from tests.nets.small_nets import small_image
+from tests.nets.small_nets import bits_image, in_memory, newer_image, small_image
 from tests.patience import PATIENCE
 
 NAMES = read_profile.names()
@@ -62,13 +63,12 @@ def model(folder: Path) -> Path:
     return path
 
 
-@pytest.fixture(scope="session")
-def expected() -> list[int]:
+def expected(net: bytes) -> list[int]:
     """CRC-32 of every layer's output, by the slow reference in NumPy."""
-    image = read_image(small_image())
+    image = read_image(net)
     source = image.tensors[image.input]
     tensors = reference.run(image, counting.bench_input(source.size).reshape(1, *source.shape))
-    return [zlib.crc32(np.ascontiguousarray(tensors[op.output]).tobytes()) for op in image.operations]
+    return [zlib.crc32(in_memory(tensors[op.output], image.tensors[op.output])) for op in image.operations]
 
 
 def make(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -102,7 +102,9 @@ def test_every_board_builds_the_application_within_its_memory(name: str, folder:
     assert sizes.model == len(small_image())
     assert sizes.free_flash >= 0
     assert need.total <= sizes.room < profile.ram.size
-    assert 5_000 < sizes.core < 47_104  # with learning
+    # With learning, alone and in a fleet.
+    largest = 57_500 if profile.small_code else 98_000 if profile.core == "cortex-m55" else 90_000
+    assert 5_000 < sizes.core < largest
     for kind in profile.artifacts:
         assert elf.with_suffix(f".{kind}").stat().st_size > sizes.model
 
@@ -131,15 +133,19 @@ def test_every_emulated_board_boots_and_its_port_works(name: str, folder: Path) 
 
 
 @pytest.mark.parametrize("name", EMULATED)
+@pytest.mark.parametrize("net", [small_image, newer_image, bits_image])
 def test_every_emulated_board_computes_every_layer_as_the_reference_does(
-    name: str, folder: Path, model: Path, expected: list[int]
+    net: Callable[[], bytes], name: str, folder: Path
 ) -> None:
     toolchain(name)
     needs(read_profile.read(name).facts["qemu"]["system"])
-    run = counting.parse_run(counting.emulate(name, counting.build(name, folder, model)))
-    assert [layer.crc for layer in run.layers] == expected
-    assert run.output_crc == expected[-1]
-    assert run.model_crc == struct.unpack_from("<I", small_image(), 12)[0]
+    path, crcs = folder / f"{net.__name__}.fbit", expected(net())
+    path.write_bytes(net())
+    elf = counting.build(name, folder, path, name=f"{name}-{net.__name__}")
+    run = counting.parse_run(counting.emulate(name, elf))
+    assert [layer.crc for layer in run.layers] == crcs
+    assert run.output_crc == crcs[-1]
+    assert run.model_crc == struct.unpack_from("<I", net(), 12)[0]
     assert 100 < run.stack < read_profile.read(name).facts["memory"]["stack"]
 
 
@@ -201,7 +207,7 @@ def rp2040js() -> dict[str, str]:
     pytest.skip("needs rp2040js")
 
 
-def test_the_pico_computes_every_layer_as_the_reference_does(folder: Path, model: Path, expected: list[int]) -> None:
+def test_the_pico_computes_every_layer_as_the_reference_does(folder: Path, model: Path) -> None:
     environment = rp2040js()
     toolchain("pico")
     image = counting.build("pico", folder, model).with_suffix(".uf2")
@@ -211,7 +217,7 @@ def test_the_pico_computes_every_layer_as_the_reference_does(folder: Path, model
     )
     assert done.returncode == 0, done.stderr
     run = counting.parse_run(done.stderr)
-    assert [layer.crc for layer in run.layers] == expected
+    assert [layer.crc for layer in run.layers] == expected(small_image())
 
 
 def test_the_esp32_image_has_what_its_rom_checks(folder: Path, model: Path) -> None:

@@ -17,7 +17,8 @@ MAY_INCLUDE = {
     "kernels": {"include", "run", "kernels"},
     "learn": {"include", "run", "kernels", "learn"},
     "store": {"include", "store"},
-    "audio": {"include", "audio"},
+    "listen": {"include"},
+    "audio": {"include", "run", "audio"},
 }
 FAMILIES = {"reference", "mcu", "helium", "neon", "x86", "gradient"}
 

@@ -188,6 +188,26 @@ def test_loads_in_a_row_overlap_on_m3_unless_one_gives_the_address_of_the_next()
     assert cycles.modelled_cycles("M0", pair) == 4
 
 
+def test_an_address_computed_right_before_its_use_takes_a_cycle_more_on_m4() -> None:
+    pytest.importorskip("capstone", reason="needs capstone")
+    add_r0_r1, add_r2_r1, ldr_r3_r0 = bytes.fromhex("4018"), bytes.fromhex("5218"), bytes.fromhex("0368")
+    ldm_r0 = bytes.fromhex("90e8f000")  # ldm.w r0, {r4-r7}
+    late = [Instruction(0, add_r0_r1, 1, 0), Instruction(2, ldr_r3_r0, 1, 0)]
+    early = [Instruction(0, add_r0_r1, 1, 0), Instruction(2, add_r2_r1, 1, 0), Instruction(4, ldr_r3_r0, 1, 0)]
+    several = [Instruction(0, add_r0_r1, 1, 0), Instruction(2, ldm_r0, 1, 0)]
+    assert [cycles.modelled_cycles("M4", code) for code in (late, early, several)] == [4, 4, 7]
+    assert cycles.modelled_cycles("M0", late) == 3
+
+
+def test_a_store_takes_one_cycle_on_m4_unless_a_register_is_its_offset() -> None:
+    pytest.importorskip("capstone", reason="needs capstone")
+    str_r1_r0, str_r1_r0_r2, ldr_r3_r0 = bytes.fromhex("0160"), bytes.fromhex("8150"), bytes.fromhex("0368")
+    assert cycles.modelled_cycles("M4", [Instruction(0, str_r1_r0, 1, 0)]) == 1
+    assert cycles.modelled_cycles("M4", [Instruction(0, str_r1_r0_r2, 1, 0)]) == 2
+    assert cycles.modelled_cycles("M4", [Instruction(0, ldr_r3_r0, 1, 0), Instruction(2, str_r1_r0_r2, 1, 0)]) == 3
+    assert cycles.modelled_cycles("M0", [Instruction(0, str_r1_r0, 1, 0)]) == 2
+
+
 def test_the_bench_command_prints_a_table_and_writes_json(
     folder: Path, model: Path, counted: dict[str, Count], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,9 +1,10 @@
-"""The demo: help, a folder that is there already, Ctrl-C, and the whole of it where nothing can be emulated."""
+"""The demo: help, a folder that is there already, Ctrl-C, and the whole of it: emulated, and where nothing can be."""
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -75,3 +76,20 @@ def test_without_an_emulator_the_board_is_simulated_and_the_demo_ends_with_a_pic
     bright, dim, learned = map(float, numbers.groups())
     assert bright > 95 and dim < 50 and learned > dim + 20
     assert all(f"{value} %" in page for value in numbers.groups())
+
+
+@pytest.mark.slow
+def test_the_emulated_board_comes_back_with_what_it_has_learned(tmp_path: Path) -> None:
+    for tool in ("make", "arm-none-eabi-gcc", "qemu-system-arm", "gdb-multiarch"):
+        if not shutil.which(tool):
+            pytest.skip(f"needs {tool}")
+    folder, elsewhere = tmp_path / "a folder", tmp_path / "elsewhere"
+    environment = {**os.environ, "FLIPBIT_STATE": str(elsewhere)}
+    done = subprocess.run([*DEMO, "-o", str(folder)], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "the board   has saved what it learned" in done.stdout
+    assert "Switched off and on again, the board still had what it learned." in done.stdout
+    images = [(folder / f"{name}.fbit").read_bytes() for name in ("model", "tuned", "returned")]
+    assert images[0] != images[1] == images[2]
+    assert "the board still had every one of them" in (folder / "demo.html").read_text(encoding="utf-8")
+    assert not elsewhere.exists(), "a board of the user's was touched"

@@ -66,6 +66,19 @@ def test_only_what_is_missing_is_installed_and_quietly(machine: Path) -> None:
     assert asked[-1] == f"install -qq -y --no-install-recommends {' '.join(BOARDS)}"
 
 
+def test_versions_are_found_where_apt_cache_says_a_lot(machine: Path) -> None:
+    """As more than a pipe holds: a reader that stops early would end apt-cache, and the script, without a word."""
+    add(machine, "id", "echo 0")
+    add(machine, "uname", "echo x86_64")
+    (machine / "log").write_text("", encoding="utf-8")
+    add(machine, "apt-get", f'echo "$*" >>{machine / "log"}')
+    add(machine, "apt-cache", 'for i in {1..20000}; do echo "  Depends: $2-14"; done')
+    done = install(machine, "--all")
+    assert (done.returncode, done.stderr) == (0, "")
+    asked = (machine / "log").read_text(encoding="utf-8").split()
+    assert {"libclang-rt-14-dev", "lib32gcc-14-dev"} <= set(asked)
+
+
 def test_a_failed_installation_shows_what_was_said(machine: Path) -> None:
     add(machine, "id", "echo 0")
     add(machine, "apt-get", 'if [ "$1" = install ]; then echo "E: no such package" >&2; exit 100; fi')

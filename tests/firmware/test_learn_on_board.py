@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from flipbit.runtime import Model
-from flipbit.runtime.board.profile import build, load_profile
+from flipbit.runtime.board.profile import Profile, build, load_profile
 from flipbit.runtime.core.learner import Learner, LearnerConfig
 from flipbit.runtime.core.library import status_name
 from flipbit.runtime.core.store import DEVICE, Store
@@ -27,8 +27,9 @@ from flipbit.runtime.simulate.power import load_device
 from flipbit.runtime.simulate.simulator import SimulatedDevice
 from tests.checkout import ROOT
 from tests.firmware.host_app import HostApp, build_app
-from tests.nets.small_nets import small_image
+from tests.nets.small_nets import referenced_image, small_image
 from tests.nets.tiny_net import tiny_image
+from tests.patience import PATIENCE
 
 BOTH = LearnerConfig(seed=3, bits=True, bias=True)
 
@@ -54,11 +55,17 @@ def builds(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("builds")
 
 
-def firmware(board: str, image: bytes, builds: Path) -> Path:
+def firmware_tools(board: str) -> Profile:
+    """Skip if the board cannot be built for and emulated here."""
     profile = load_profile(board)
     for tool in (f"{profile.facts['build']['compiler']}gcc", "make", *(profile.qemu or [])[:1]):
         if not shutil.which(tool):
             pytest.skip(f"{board} needs {tool}")
+    return profile
+
+
+def firmware(board: str, image: bytes, builds: Path) -> Path:
+    profile = firmware_tools(board)
     path = builds / f"{board}.fbit"
     path.write_bytes(image)
     return build(profile, path, builds).elf
@@ -86,8 +93,8 @@ def step(target: Target, x: np.ndarray, y: np.ndarray, rate: float) -> int:
 
 NETS = {"microbit": "small", "hifive1": "small", "netduinoplus2": "digits", "mps2-an385": "digits"}
 RAM = {
-    "microbit": 8_800,
-    "hifive1": 8_800,
+    "microbit": 8_112,
+    "hifive1": 8_112,
     "netduinoplus2": 26_336,
     "mps2-an385": 26_336,
 }  # least, with input and output
@@ -112,6 +119,23 @@ def test_an_emulated_board_learns_the_bits_of_the_host(
         assert (target.image, target.state) == (host.image, host.state)
         assert device.info().model_crc == int.from_bytes(host.image[12:16], "little")
         assert device.verify(np.zeros(Model(image).input_shape, np.int8), Model(host.image)) is None
+
+
+@pytest.mark.parametrize("board", ["netduinoplus2", "hifive1"])
+def test_an_emulated_board_recalibrates_and_moves_gains_as_the_host_does(board: str, builds: Path) -> None:
+    image, config = (
+        referenced_image(),
+        LearnerConfig(4, 0, 0, False, True, gain=True, recalibrate=1, prior=9, augment=17),
+    )
+    x, y = samples(image, 4)
+    with open_device(f"qemu:{board}", firmware(board, image, builds), timeout=PATIENCE) as device:
+        target, host = DeviceTarget(device, config), Learner(image, config)
+        for rate in (0.0, 0.3, 0.1):
+            step(target, x, y, rate)
+            host.step(x, y, rate, rate)
+            assert (target.image, target.state) == (host.image, host.state)
+        target.forget()  # undo
+        assert target.image == image
 
 
 @pytest.mark.slow
@@ -211,7 +235,7 @@ def test_requests_out_of_order_are_refused_with_what_was_expected(app: HostApp) 
     assert refused(app, Command.LEARN_END, words(0, 0)) == (Status.ORDER, 1)
     assert refused(app, Command.LEARN_SAVE) == (Status.STATE, 10)
     assert refused(app, Command.INFER) == (Status.STATE, 10)
-    assert refused(app, Command.LEARN_READ, words(2, 0, 1)) == (Status.RANGE, 1)
+    assert refused(app, Command.LEARN_READ, words(4, 0, 1)) == (Status.RANGE, 3)
     assert refused(app, Command.LEARN_READ, words(0, 0, 241)) == (Status.RANGE, 240)
     assert refused(app, Command.LEARN_READ, words(0, 352, 1)) == (Status.RANGE, 352)
 

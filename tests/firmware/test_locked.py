@@ -23,7 +23,7 @@ IMAGE, OTHER = small_image(0), small_image(1)
 KEY = bytes(range(1, 33))
 OPEN = {
     Command.IDENTIFY, Command.COUNTERS, Command.ECHO, Command.UNLOCK, Command.LOAD, Command.INFER, Command.READ_OUTPUT,
-    Command.LOOK,
+    Command.LOOK, Command.LISTEN_OPEN, Command.LISTEN_PUSH,
 }  # fmt: skip
 BY_BOARD, BY_KEY = 1, 2
 

@@ -109,7 +109,7 @@ def test_a_number_of_images_that_is_none_is_refused(
     with pytest.raises(SystemExit) as stopped:
         run_images.main([str(small), "--data", str(pictures), f"--images={number}"])
     assert stopped.value.code == 2
-    assert "no whole number" in capsys.readouterr().err
+    assert "not a whole number" in capsys.readouterr().err
 
 
 def test_files_that_make_no_sense_are_refused_before_anything_is_built(

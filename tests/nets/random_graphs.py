@@ -71,6 +71,34 @@ class _Builder:
         else:
             self.finished(x, self.images)
 
+    def depthwise(self) -> None:
+        x = self.pick(self.images)
+        options: dict[str, Any] = {"strides": int(self.random.integers(1, 3)), "padding": "same"}
+        quantizer = "ste_sign" if self.chance(0.5) else None
+        if self.chance(0.5):
+            layer = lq.layers.QuantDepthwiseConv2D(3, depthwise_quantizer=quantizer, **options)
+        else:
+            filters = int(self.random.integers(1, 7))
+            layer = lq.layers.QuantSeparableConv2D(
+                filters, 3, depthwise_quantizer=quantizer, pointwise_quantizer=quantizer, **options
+            )
+        self.finished(layer(x), self.images)
+
+    def function(self) -> None:
+        pool = self.vectors if self.vectors and self.chance(0.3) else self.images
+        names = ["relu6", "swish", "gelu", "sigmoid", "tanh", "elu"]
+        layers = [L.LeakyReLU(0.2), L.ReLU(1.0), *(L.Activation(name) for name in names)]
+        pool.append(layers[int(self.random.integers(len(layers)))](self.pick(pool)))
+
+    def concatenation(self) -> None:
+        x = self.pick(self.images)
+        partners = [y for y in self.images if y.shape[1:3] == x.shape[1:3] and y.shape[-1] + x.shape[-1] < 20]
+        if partners:
+            self.images.append(L.Concatenate()([x, self.pick(partners)]))
+
+    def normal(self) -> None:
+        self.images.append(L.BatchNormalization()(self.pick(self.images)))
+
     def pooling(self) -> None:
         x = self.pick(self.images)
         size = int(self.random.integers(1, 1 + min(3, *x.shape[1:3])))
@@ -79,7 +107,7 @@ class _Builder:
                 size, strides=int(self.random.integers(1, 3)), padding=self.random.choice(["same", "valid"])
             )(x)
         else:
-            x = L.AveragePooling2D(size)(x)
+            x = L.AveragePooling2D(size, padding=self.random.choice(["same", "valid"]))(x)
         self.images.append(L.ReLU()(x) if self.chance(0.3) else x)
 
     def shortcut(self) -> None:
@@ -104,7 +132,8 @@ class _Builder:
             self.vectors.append(self.idle(L.Flatten()(x)))
 
     def average(self) -> None:
-        self.vectors.append(L.GlobalAveragePooling2D()(self.pick(self.images)))
+        layer = L.GlobalAveragePooling2D() if self.chance(0.7) else L.GlobalMaxPooling2D()
+        self.vectors.append(layer(self.pick(self.images)))
 
     def dense(self) -> None:
         if not self.vectors:
@@ -119,7 +148,8 @@ class _Builder:
             self.vectors.append(L.ReLU()(self.pick(self.vectors)))
 
     def model(self) -> Any:
-        moves = [self.convolution, self.pooling, self.shortcut, lambda: self.addition(self.images), self.flatten,
+        moves = [self.convolution, self.depthwise, self.function, self.concatenation, self.normal,
+                 self.pooling, self.shortcut, lambda: self.addition(self.images), self.flatten,
                  self.flatten, self.average, self.dense, self.dense, self.vector_relu,
                  lambda: self.addition(self.vectors) if self.vectors else self.flatten()]  # fmt: skip
         self.convolution()

@@ -14,7 +14,8 @@ from flipbit.train.nets.networks import Layers, build
 
 # Widths that keep the largest nets small enough for a test.
 WIDTH = {"vgg9": 0.13, "vgg-bc": 0.05, "resnet56": 0.25, "wrn-56-2": 0.2, "resnet18": 0.1, "resnet20": 0.5,
-         "resnet8": 0.8, "flip-s": 0.5, "flip-m": 0.5, "vgg-small": 0.8}  # fmt: skip
+         "resnet8": 0.8, "flip-s": 0.5, "flip-m": 0.5, "flip-l": 0.5, "vgg-small": 0.8, "bireal": 0.5, "teacher": 0.1,
+         "word-s": 0.5, "person-s": 0.25, "signal-s": 0.5, "vibration-s": 0.5}  # fmt: skip
 
 
 def stir(model: Any, seed: int = 0) -> Any:
@@ -48,4 +49,5 @@ def images(model: Any, n: int = 8, seed: int = 1) -> np.ndarray:
 def int8_graph(model: Any) -> tuple[Graph, Graph]:
     """The deploy graph in real numbers and in integers."""
     graph = from_keras(model)
-    return graph, quantize_graph(graph, calibrate(graph, images(model, 16, seed=2)), (1 / 128, 0))
+    inputs = images(model, 16, seed=2).reshape(16, *graph.tensors[graph.input].shape)
+    return graph, quantize_graph(graph, calibrate(graph, inputs), (1 / 128, 0))

@@ -10,21 +10,30 @@ from functools import lru_cache
 import numpy as np
 
 from flipbit.export.calibrate import calibrate
+from flipbit.export.functions import Function
 from flipbit.export.graph import (
     Add,
     AveragePool,
+    Binarize,
+    BitConv,
+    BitPool,
+    Concat,
     Conv,
     Dense,
+    DepthwiseConv,
     Flatten,
     Graph,
     MaxPool,
     Op,
     PadShortcut,
     Relu,
+    Table,
     Tensor,
 )
-from flipbit.export.quantize import quantize_graph
+from flipbit.export.quantize import HEADROOM, quantize_graph
+from flipbit.export.references import with_references
 from flipbit.export.write.fbit import fbit_bytes
+from flipbit.runtime.image import reader
 
 FORMULA = "(pixel - 128) * 0.0078125"
 
@@ -49,6 +58,12 @@ class _Builder:
         bias = self.random.normal(0, 0.2, weights[-1])
         dtype = np.int8 if binary else np.float64
         return self.add(kind, shape, weights=values.astype(dtype), scale=scale, bias=bias, binary=binary, **fields)
+
+    def signs(self) -> str:
+        """Of the last image: rising, falling and constant channels."""
+        height, width, channels = self.tensors[self.last].shape
+        gain = np.resize([1.0, -0.7, 0.3, 0.0], channels)
+        return self.add(Binarize, (height, width, channels), gain=gain, offset=self.random.normal(0, 0.2, channels))
 
 
 @lru_cache
@@ -78,6 +93,79 @@ def small_graph(seed: int = 0) -> Graph:
     return quantize_graph(graph, calibrate(graph, images), (1 / 128, 0))
 
 
+@lru_cache
+def newer_graph(seed: int = 0) -> Graph:
+    """9×8 images of 3 channels to 5 classes, through what version 2 of the format has: see docs/fbit-format.md."""
+    b = _Builder((9, 8, 3), seed)
+    same = (1, 1, 1, 1)
+    b.weighted(Conv, (9, 8, 16), (3, 3, 3, 16), True, padding=same)
+    b.add(Table, (9, 8, 16), function=Function("leaky_relu", (0.2,)))
+    b.weighted(DepthwiseConv, (9, 8, 16), (3, 3, 16), True, padding=same, relu=True, ceiling=1.5)
+    first = b.weighted(Conv, (9, 8, 7), (1, 1, 16, 7), True, relu=True)
+    b.weighted(DepthwiseConv, (5, 4, 7), (3, 3, 7), False, stride=(2, 2), padding=(1, 1, 0, 1))
+    wide = b.add(Table, (5, 4, 7), function=Function("swish"))
+    b.last = first
+    b.add(AveragePool, (5, 4, 7), size=(3, 3), stride=(2, 2), padding=(1, 1, 0, 1))
+    b.add(Concat, (5, 4, 14), wide, b.last)
+    b.weighted(DepthwiseConv, (5, 2, 14), (1, 5, 14), True, stride=(1, 2), padding=(0, 0, 2, 2))
+    pooled = b.add(AveragePool, (14,), size=(5, 2), stride=(5, 2))
+    b.weighted(Dense, (6,), (14, 6), True)
+    b.add(Table, (6,), function=Function("tanh"))
+    b.add(Concat, (20,), b.last, pooled)
+    b.weighted(Dense, (5,), (20, 5), False)
+    graph = Graph("x", b.last, b.ops, b.tensors, ["ant", "bee", "čmelák", "dragonfly", "earwig"])
+    graph.check()
+    images = (np.random.default_rng(seed + 1).integers(0, 256, (16, 9, 8, 3)) - 128) / 128
+    return quantize_graph(graph, calibrate(graph, images), (1 / 128, 0))
+
+
+@lru_cache
+def operations_graph() -> Graph:
+    """24×24 images of 16 channels through each operation of version 2 once, at sizes worth counting."""
+    b = _Builder((24, 24, 16), 0)
+    same, wide = (1, 1, 1, 1), (2, 2, 2, 2)
+    b.weighted(DepthwiseConv, (24, 24, 16), (3, 3, 16), True, padding=same, relu=True)
+    b.add(Table, (24, 24, 16), function=Function("swish"))
+    b.weighted(DepthwiseConv, (24, 24, 16), (3, 3, 16), False, padding=same, relu=True)
+    third = b.weighted(DepthwiseConv, (24, 24, 16), (5, 5, 16), True, padding=wide)
+    left = b.weighted(DepthwiseConv, (12, 12, 16), (3, 3, 16), True, stride=(2, 2), padding=(0, 1, 0, 1))
+    b.last = third
+    b.add(AveragePool, (12, 12, 16), size=(3, 3), stride=(2, 2), padding=(0, 1, 0, 1))
+    b.add(Concat, (12, 12, 32), left, b.last)
+    b.weighted(DepthwiseConv, (12, 12, 32), (1, 9, 32), True, padding=(0, 0, 4, 4))
+    b.add(AveragePool, (32,), size=(12, 12), stride=(12, 12))
+    b.weighted(Dense, (4,), (32, 4), False)
+    graph = Graph("x", b.last, b.ops, b.tensors)
+    graph.check()
+    images = (np.random.default_rng(1).integers(0, 256, (8, 24, 24, 16)) - 128) / 128
+    return quantize_graph(graph, calibrate(graph, images), (1 / 128, 0))
+
+
+@lru_cache
+def bits_graph(seed: int = 0) -> Graph:
+    """9×8 images of 3 channels to 5 classes, through what computes with packed bits, in whole words and in others."""
+    b = _Builder((9, 8, 3), seed)
+    same = (1, 1, 1, 1)
+    b.weighted(Conv, (9, 8, 16), (3, 3, 3, 16), True, padding=same)
+    b.signs()
+    b.add(BitPool, (5, 8, 16), size=(2, 1), stride=(2, 1), padding=(0, 1, 0, 0))
+    short = b.weighted(BitConv, (5, 8, 21), (3, 3, 16, 21), True, padding=same, relu=True)
+    b.signs()
+    b.weighted(BitConv, (5, 8, 21), (3, 3, 21, 21), True, padding=same, ones=True)
+    b.add(Add, (5, 8, 21), short, b.last)
+    b.signs()
+    b.add(BitPool, (3, 4, 21), size=(3, 3), stride=(2, 2), padding=same)
+    b.weighted(BitConv, (2, 2, 32), (2, 3, 21, 32), True, stride=(1, 1))
+    b.signs()
+    b.weighted(BitConv, (2, 2, 6), (3, 3, 32, 6), True, padding=same)
+    b.add(Flatten, (24,))
+    b.weighted(Dense, (5,), (24, 5), False)
+    graph = Graph("x", b.last, b.ops, b.tensors, ["ant", "bee", "čmelák", "dragonfly", "earwig"])
+    graph.check()
+    images = (np.random.default_rng(seed + 1).integers(0, 256, (16, 9, 8, 3)) - 128) / 128
+    return quantize_graph(graph, calibrate(graph, images), (1 / 128, 0))
+
+
 # One operation of each kind, behind an image of 6×6×16. A new kind gets a line here: tests/test_kinds.py takes it from
 # there through everything that must know it.
 EXAMPLES: dict[str, Callable[[_Builder], str]] = {
@@ -89,6 +177,21 @@ EXAMPLES: dict[str, Callable[[_Builder], str]] = {
     "shortcut": lambda b: b.add(PadShortcut, (3, 3, 18), stride=2, channels=18),
     "relu": lambda b: b.add(Relu, (6, 6, 16)),
     "flatten": lambda b: b.add(Flatten, (576,)),
+    "depthwise": lambda b: b.weighted(
+        DepthwiseConv, (3, 3, 16), (3, 3, 16), True, stride=(2, 2), padding=(0, 1, 0, 1), relu=True
+    ),
+    "table": lambda b: b.add(Table, (6, 6, 16), function=Function("leaky_relu", (0.1,))),
+    "concat": lambda b: b.add(Concat, (6, 6, 32), b.last, b.add(Relu, (6, 6, 16))),
+    "binarize": lambda b: (
+        b.signs()
+        and b.weighted(BitConv, (2, 2, 3), (3, 3, 16, 3), True, stride=(3, 3), ones=True, padding=(0, 1, 2, 0))
+    ),
+    "conv_bits": lambda b: b.signs() and b.weighted(BitConv, (6, 6, 20), (3, 3, 16, 20), True, padding=(1, 1, 1, 1)),
+    "max_pool_bits": lambda b: (
+        b.signs()
+        and b.add(BitPool, (3, 3, 16), size=(3, 2), stride=(2, 2), padding=(1, 0, 0, 1))
+        and b.weighted(BitConv, (3, 3, 6), (1, 1, 16, 6), True)
+    ),
 }
 
 
@@ -108,9 +211,48 @@ def graph_with(kind: str) -> Graph:
     return quantize_graph(graph, calibrate(graph, images), (1 / 128, 0))
 
 
+def graph_through(shape: tuple[int, int, int], through: Callable[[_Builder], str], seed: int) -> Graph:
+    """Images of ``shape`` through a few operations, in integers."""
+    b = _Builder(shape, seed)
+    through(b)
+    graph = Graph("x", b.last, b.ops, b.tensors)
+    graph.check()
+    images = (np.random.default_rng(seed + 1).integers(0, 256, (8, *shape)) - 128) / 128
+    return quantize_graph(graph, calibrate(graph, images), (1 / 128, 0))
+
+
 @lru_cache
 def small_image(seed: int = 0) -> bytes:
     return fbit_bytes(small_graph(seed), FORMULA)
+
+
+@lru_cache
+def newer_image(seed: int = 0) -> bytes:
+    return fbit_bytes(newer_graph(seed), FORMULA)
+
+
+@lru_cache
+def bits_image(seed: int = 0) -> bytes:
+    return fbit_bytes(bits_graph(seed), FORMULA)
+
+
+@lru_cache
+def referenced_image(seed: int = 0) -> bytes:
+    """The same net with what it needs to be recalibrated, from the images of :func:`photos`."""
+    real = small_graph(seed).real
+    assert real is not None
+    images = (np.random.default_rng(seed + 1).integers(0, 256, (16, 9, 8, 3)) - 128) / 128
+    integers = quantize_graph(real, calibrate(real, images), (1 / 128, 0), HEADROOM)
+    return fbit_bytes(with_references(integers, (photos(200, 5).astype(np.float32) - 128) / 128), FORMULA)
+
+
+def in_memory(values: np.ndarray, tensor: reader.Tensor) -> bytes:
+    """A tensor of the NumPy reference as it lies in a device's memory: signs as bits, 16 channels to a word."""
+    if not tensor.bits:
+        return np.ascontiguousarray(values).tobytes()
+    spare = ((0, 0), (0, -tensor.channels % 16), (0, 0), (0, 0))
+    words = np.pad(values > 0, spare).reshape(len(values), -1, 16, tensor.height, tensor.width)
+    return (words.astype("<u2") << np.arange(16, dtype="<u2")[:, None, None]).sum(2, dtype="<u2").tobytes()
 
 
 def photos(n: int, seed: int = 3) -> np.ndarray:

@@ -33,6 +33,22 @@ class _Round(torch.autograd.Function):
         return gradient
 
 
+class _Table(torch.autograd.Function):
+    """Results looked up; gradients are multiplied by the slope over eight steps."""
+
+    @staticmethod
+    def forward(ctx, x, table):
+        ctx.save_for_backward(x, table)
+        return table[x.long() + 128]
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x, table = ctx.saved_tensors
+        at = x.long() + 128
+        rise = table[(at + 4).clamp(max=255)] - table[(at - 4).clamp(min=0)]
+        return gradient * rise.clamp(-127, 127) / 8, None
+
+
 def _requantize(x: torch.Tensor, zero: int, relu: bool) -> torch.Tensor:
     """What is cut off passes no gradient."""
     y = _Round.apply(x) + zero
@@ -65,12 +81,32 @@ def gradients(image: Image, inputs: np.ndarray, labels: np.ndarray) -> Gradients
             acc = F.conv2d(F.pad(image_like, (left, right, top, bottom)), w, b, op.stride if op.kind == "conv" else 1)
             m = torch.tensor(op.multiplier.astype(np.float64)).view(1, -1, 1, 1)
             y = _requantize(acc * m / 2.0**op.shift, target.zero_point, op.relu)
+        elif op.kind == "depthwise":
+            signs = reference.signs(op, 1) if op.binary else op.weights.reshape(-1, *op.kernel, 1)
+            w = torch.tensor(signs.transpose(0, 3, 1, 2).astype(np.float64), requires_grad=True)
+            offset = op.bias.astype(np.float64) + source.zero_point * w.detach().numpy().sum((1, 2, 3))
+            b = torch.tensor(offset, requires_grad=True)
+            weights[number], biases[number] = w, b
+            acc = F.conv2d(F.pad(x, (left, right, top, bottom)), w, b, op.stride, groups=len(w))
+            m = torch.tensor(op.multiplier.astype(np.float64)).view(1, -1, 1, 1)
+            y = _requantize(acc * m / 2.0**op.shift, target.zero_point, op.relu)
+        elif op.kind == "table":
+            y = _Table.apply(values[op.inputs[0]], torch.tensor(op.table.astype(np.float64)))
+        elif op.kind == "concat":
+            other = values[op.inputs[1]] - tensors[1].zero_point
+            both = torch.cat([x * op.first, other * op.second], 1) / 2.0**op.shift
+            whole = _Round.apply(both) + target.zero_point
+            y = (whole.clamp(-128, 127) - whole).detach() + whole
         elif op.kind == "add":
             other = values[op.inputs[1]] - tensors[1].zero_point
             y = _requantize((x * op.first + other * op.second) / 2.0**op.shift, target.zero_point, op.relu)
         elif op.kind == "average_pool":
-            total = F.avg_pool2d(x, op.kernel, op.stride) * (op.kernel[0] * op.kernel[1])
-            mean = _Round.apply(total * op.first / 2.0**op.shift) + target.zero_point
+            padded = F.pad(x, (left, right, top, bottom))
+            total = F.avg_pool2d(padded, op.kernel, op.stride) * op.taps
+            inside = F.pad(torch.ones_like(x[:1, :1]), (left, right, top, bottom))
+            n = (F.avg_pool2d(inside, op.kernel, op.stride) * op.taps).round()
+            m = torch.floor((op.first * op.taps + torch.floor(n / 2)) / n)
+            mean = _Round.apply(total * m / 2.0**op.shift) + target.zero_point
             y = (mean.clamp(-128, 127) - mean).detach() + mean  # a mean lies between its values: hardly ever cut off
         elif op.kind == "max_pool":
             padded = F.pad(x, (left, right, top, bottom), value=-1000.0)

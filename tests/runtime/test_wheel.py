@@ -31,6 +31,7 @@ SOURCES = (
     "runtime",
     "studies",
     "firmware",
+    "docs/try",
 )
 
 
@@ -97,6 +98,25 @@ def test_the_wheel_and_the_source_archive_hold_the_profile_of_every_board(
     (again,) = (tmp_path / "again").iterdir()
     with zipfile.ZipFile(wheel) as first, zipfile.ZipFile(again) as second:
         assert sorted(second.namelist()) == sorted(first.namelist())
+
+
+@pytest.mark.slow
+def test_the_wheel_holds_the_page_and_serves_it(wheel: Path, tmp_path: Path) -> None:
+    page = ROOT / "docs" / "try"
+    files = {path.relative_to(page).as_posix(): path.read_bytes() for path in page.rglob("*") if path.is_file()}
+    with zipfile.ZipFile(wheel) as archive:
+        inside = "flipbit/runtime/page/"
+        shipped = {n.removeprefix(inside): archive.read(n) for n in archive.namelist() if n.startswith(inside)}
+        archive.extractall(tmp_path)
+    assert shipped == files
+    code = (
+        "from flipbit.runtime.commands.serve import PageServer, page_folder; print(page_folder(), PageServer().address)"
+    )
+    numpy = str(Path(np.__file__).parents[1])  # NumPy, and what is installed beside it
+    command = [sys.executable, "-S", "-c", f"import sys; sys.path[:0] = [{str(tmp_path)!r}, {numpy!r}]; {code}"]
+    folder, address = run(*command, cwd=tmp_path, env=plain()).stdout.split()
+    assert Path(folder) == tmp_path / "flipbit" / "runtime" / "page"
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/", address)
 
 
 @pytest.mark.slow

@@ -49,6 +49,15 @@ def test_answers_to_other_images_are_asked_for_anew(other: dict[str, object], te
     assert ask(**other) - before  # type: ignore[arg-type]
 
 
+def test_answers_in_another_precision_are_kept_apart(teacher: Path) -> None:
+    digits = data_sets.load("digits", limit=150)
+    exact, fast = (Answers(load_teacher(teacher, digits), digits, 9, p) for p in ("float32", "bfloat16"))
+    ((_, _, a), *_), ((_, _, b), *_) = exact.batches(150, 0), fast.batches(150, 0)
+    assert (a != b).any() and np.allclose(a, b, atol=0.1)
+    ((_, _, again), *_) = exact.batches(150, 0)
+    assert (again == a).all()
+
+
 def test_kept_answers_teach_as_asked_ones_do(teacher: Path, tmp_path: Path) -> None:
     """Half precision is all that differs while no epoch comes again."""
     asked = train(settings(teacher=str(teacher), epochs=2), tmp_path / "asked")

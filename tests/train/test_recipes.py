@@ -15,18 +15,23 @@ from rich.console import Console
 from flipbit.train import Settings, run
 from flipbit.train.bits.few_bits import float_state
 from flipbit.train.bits.optimizers import PlainSGD, quantized
+from flipbit.train.bits.precision import in_hardware
 from flipbit.train.bits.quantizers import Grid, sharpening
 from flipbit.train.checkpoint import Checkpoint
 from flipbit.train.data import batches as data_sets
 from flipbit.train.data import mixing
 from flipbit.train.data.splits import hold_out
 from flipbit.train.keras_larq import tf
-from flipbit.train.loop import Trainer, Watcher, kept_epoch, train
+from flipbit.train.loop import train
 from flipbit.train.losses import distillation, soft_targets
 from flipbit.train.nets.model_file import load_model
+from flipbit.train.nets.networks import Layers, build
+from flipbit.train.nets.start_from import copy_matching
 from flipbit.train.report.console import Terminal, epoch_line
+from flipbit.train.run_folder import kept_epoch
 from flipbit.train.settings import InputError
 from flipbit.train.teacher import load_teacher
+from flipbit.train.trainer import Trainer, Watcher
 
 FAST = ["--net", "vgg-small", "--width", "0.5", "--limit", "256", "--no-plot", "--no-tensorboard"]
 
@@ -77,6 +82,7 @@ def assert_same_run(ours: Trainer, theirs: Trainer) -> None:
         {"standardize": True, "estimator": "ede", "clip": 0.0, "activation_bits": 8, "activation_epochs": 2},
         {"weight_decay": 1e-3, "decay_on": "float", "schedule": "restarts", "restarts": 1, "warmup": 1},
         {"method": "sr", "buffer_bits": 4, "buffer_rule": "mean", "batch_growth": 4},
+        {"precision": "bfloat16", "teacher": True, "activation_bits": 8},
     ],
     ids=str,
 )
@@ -91,6 +97,17 @@ def test_a_run_with_a_recipe_resumes_with_the_same_bits(given: dict[str, Any], t
     assert (tmp_path / "parts" / "model.h5").exists()
     results = [json.loads((tmp_path / name / "run.json").read_text())["result"] for name in ("whole", "parts")]
     assert results[0]["test_error"] == results[1]["test_error"]
+
+
+def test_bfloat16_computes_the_steps_and_leaves_the_model_as_it_is(tmp_path: Path) -> None:
+    trained = {name: train(settings(precision=name, epochs=2), tmp_path / name) for name in ("float32", "bfloat16")}
+    losses = [trainer.history[0]["loss"] for trainer in trained.values()]
+    assert losses[0] != losses[1]  # or it made no difference
+    assert losses[1] == pytest.approx(losses[0], rel=0.02)
+    assert "bfloat16" not in load_model(tmp_path / "bfloat16" / "model.h5").to_json()
+    assert not in_hardware(tmp_path / "absent")
+    (tmp_path / "cpuinfo").write_text("model name : x\nflags : fma avx512_bf16\n")
+    assert in_hardware(tmp_path / "cpuinfo")
 
 
 def test_a_standardized_net_exports_the_signs_of_centred_filters(tmp_path: Path) -> None:
@@ -138,8 +155,8 @@ def test_80_columns_show_the_tables_whole(tmp_path: Path) -> None:
 def test_an_epoch_is_one_line_of_80_columns_whatever_it_holds(
     count: int, loss: float, error: float, quantized: float | None
 ) -> None:
-    record = {"epoch": 100, "loss": loss, "error": error, "validation_error": error, "images_per_second": count + 0.4}
-    record["layers"] = [{"flips": count}]
+    record = {"epoch": 100, "loss": loss, "error": error, "validation_loss": loss, "validation_error": error}
+    record |= {"images_per_second": count + 0.4, "layers": [{"flips": count}]}
     if quantized is not None:
         record["quantized_validation_error"] = quantized
     line = epoch_line(record, 80, 8)
@@ -190,9 +207,9 @@ def test_the_test_images_are_looked_at_once_and_the_best_epoch_is_kept(
     looked: list[str] = []
     whole = data_sets.ImageArrays.test_batches
 
-    def noted(self: data_sets.ImageArrays, batch: int) -> Any:
+    def noted(self: data_sets.ImageArrays, batch: int, *share: int) -> Any:
         looked.append("validation" if self.train_size == 0 else "test")
-        return whole(self, batch)
+        return whole(self, batch, *share)
 
     monkeypatch.setattr(data_sets.ImageArrays, "test_batches", noted)
     trainer = train(settings(epochs=5, keep="best", lr=0.3, schedule="constant"), tmp_path)
@@ -205,7 +222,7 @@ def test_the_test_images_are_looked_at_once_and_the_best_epoch_is_kept(
     assert result["validation_error"] == min(errors)
     assert trainer.validation is not None
     trainer.model.set_weights(load_model(tmp_path / "model.h5").get_weights())
-    assert trainer.test(trainer.validation)[1] == min(errors)
+    assert trainer.test(trainer.validation)["error"] == min(errors)
     assert "validation_error" in (tmp_path / "history.csv").read_text().splitlines()[0]
 
 
@@ -373,7 +390,7 @@ def test_labels_and_teacher_share_the_loss(weight: float, teacher: Path) -> None
     logits = trainer.model(trainer.normalize(x), training=True)
     labelled = tf.nn.sparse_softmax_cross_entropy_with_logits(y, logits).numpy()
     taught = distillation(logits, found.logits(x), 2.0).numpy()
-    losses = trainer._losses(logits, x, y, None).numpy()
+    losses = trainer.losses(logits, x, y, None).numpy()
     assert losses == pytest.approx((1 - weight) * labelled + weight * taught, rel=1e-5)
 
 
@@ -519,6 +536,9 @@ def test_the_batch_doubles_along_the_run() -> None:
         (["--method", "sr", "--clip", "1"], "--clip bounds a real-valued buffer"),
         (["--decay-on", "float"], "says where --weight-decay acts"),
         (["--activation-bits", "9"], "--activation-bits 9: 2 to 8"),
+        (["--activations", "binary", "--net", "resnet8"], "does not go with --net resnet8: binary goes with bireal"),
+        (["--activations", "real", "--net", "bireal"], "does not go with --net bireal"),
+        (["--activations", "binary", "--net", "bireal", "--bits", "2"], "needs one-bit weights too: use --method bc"),
         (["--activation-epochs", "3"], "says when --activation-bits is simulated"),
         (["--activation-bits", "8", "--activation-epochs", "3", "--epochs", "2"], "the run has only 2 epochs"),
         (["--buffer-rule", "mean"], "use --method sr --buffer-bits 4"),
@@ -542,3 +562,49 @@ def test_a_recipe_that_makes_no_sense_is_one_clear_line(
     assert message in errors
     assert len(errors.strip().splitlines()) == 1
     assert not any(p.is_file() for p in tmp_path.rglob("*"))
+
+
+def test_layers_that_match_start_from_another_net(teacher: Path) -> None:
+    source, net = load_model(teacher), build("vgg-small", (8, 8, 1), 4, Layers(width=0.5, seed=5))
+    fresh = net.get_layer("logits").kernel.numpy()
+    others = copy_matching(source, net, teacher)
+    kernels = {layer.name: layer.kernel.numpy() for layer in net.layers if hasattr(layer, "kernel")}
+    same = {name for name, kernel in kernels.items() if name not in others}
+    assert others
+    assert same
+    for name in same:
+        assert (kernels[name] == source.get_layer(name).kernel.numpy()).all()
+    assert "logits" in others  # of other classes
+    assert (kernels["logits"] == fresh).all()
+
+
+def test_a_run_starts_from_the_layers_of_another_net_that_match(
+    teacher: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    arguments = [
+        "--method",
+        "bc",
+        *FAST,
+        "--epochs",
+        "1",
+        "--net",
+        "vgg-small",
+        "--width",
+        "0.25",
+        "-o",
+        str(tmp_path / "run"),
+    ]
+    assert run.main([*arguments, "--init-from", str(teacher)]) == 2  # other shapes: refused unless asked for
+    assert run.main([*arguments, "--init-from", str(teacher), "--init-matching"]) == 2  # nothing is alike
+    own = tmp_path / "own.py"
+    own.write_text(
+        "from flipbit.train.keras_larq import keras\n"
+        "def build(shape, classes, layers):\n"
+        "    image = keras.Input(shape)\n"
+        "    x = layers.conv(image, 'conv1', 8)\n"
+        "    x = keras.layers.GlobalAveragePooling2D(name='average')(layers.conv(x, 'first', 12))\n"
+        "    return keras.Model(image, layers.dense(x, 'logits', classes, last=True))\n"
+    )
+    arguments = ["--method", "bc", *FAST, "--epochs", "1", "--net", f"{own}:build", "-o", str(tmp_path / "run")]
+    assert run.main([*arguments, "--init-from", str(teacher), "--init-matching"]) == 0
+    assert "first, first_bn, logits start anew" in caplog.text

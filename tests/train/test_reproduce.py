@@ -20,7 +20,7 @@ from flipbit.train import loop, reproduce
 from flipbit.train.bits.quantizers import Grid
 from flipbit.train.commands import reproduce as command
 from flipbit.train.commands.reproduce import TRAINED, parser
-from flipbit.train.experiments import batch, buffer, changes, decay, table1
+from flipbit.train.experiments import batch, buffer, changes, decay, recipes, table1
 from flipbit.train.experiments.grid import GridWatcher, Result, Runner, cell_name
 from flipbit.train.experiments.rules import FewBits, FewBitsTrainer, RuleSettings, float_state
 from flipbit.train.experiments.scales import SCALES
@@ -97,7 +97,8 @@ def test_experiments_share_runs_with_the_same_settings(everything: tuple[Path, s
     runs = {path.name for path in (folder / "runs").iterdir()}
     # table1 5, changes +1 (spread start), batch +3 (SR at 64, 128; BC at 256) +3 at equal steps, decay +1,
     # buffer +1 (k = 2), +4 (SGD), +2 rules.
-    assert len(runs) == 20
+    assert len([name for name in runs if "holdout" not in name]) == 20
+    assert len([name for name in runs if "holdout" in name]) == len(recipes.recipes("quick", 2)) + 4
     assert "digits-vgg-small-w0.5-bc-b32-e2-n192" in runs
 
 
@@ -219,6 +220,7 @@ def test_a_folder_with_another_run_of_that_name_is_refused(tmp_path: Path) -> No
         (["decay", "--epochs", "0"], "--epochs 0: must be at least 1"),
         (["decay", "--limit", "0"], "--limit 0: must be at least 1"),
         (["decay", "--threads", "-2"], "--threads -2: must be at least 0"),
+        (["decay", "--scale", "long"], "--scale long is for table1 alone"),
         (["decay", "--scale", "small", "--data-dir", "/nowhere"], "cifar10: not found"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -249,6 +251,37 @@ def test_an_order_that_differs_is_named() -> None:
     column = table1.Column("cifar10", "resnet8", 1)
     errors = {(column, method): [value] for method, value in zip(table1.METHODS, (8.0, 10.0, 24.0, 23.0, 30.0))}
     assert list(table1._out_of_order([column], errors)) == ["resnet8: Big SR-ADAM (24.00) is not below SR-ADAM (23.00)"]
+
+
+def test_a_column_of_two_methods_leaves_the_others_out() -> None:
+    pair = table1.SIZES["long"][0]
+    assert (pair.net, pair.seeds, pair.methods) == ("resnet8", 3, ("Big SR-ADAM", "SR-ADAM"))
+    settings = [table1._settings(SCALES["long"], pair, method, 0).resolve() for method in pair.methods]
+    assert [(s.method, s.epochs, s.batch) for s in settings] == [("sr", 60, 512), ("sr", 60, 64)]
+    errors = {(pair, "Big SR-ADAM"): [30.0, 31.0], (pair, "SR-ADAM"): [29.0, 30.0]}
+    assert list(table1._out_of_order([pair], errors)) == ["resnet8: Big SR-ADAM (30.50) is not below SR-ADAM (29.50)"]
+    rows = [row[1] for row in table1._table([pair], errors)["rows"]]
+    assert rows == ["–", "–", "30.50 ± 0.71", "29.50 ± 0.71", "–"]
+    assert table1._column_numbers(pair, errors)["mean"] == {"Big SR-ADAM": 30.5, "SR-ADAM": 29.5}
+
+
+def test_each_recipe_is_a_run_of_its_own(tmp_path: Path) -> None:
+    cells: list[Settings] = []
+
+    class Planned(Runner):
+        def run(self, asked: Any) -> list[Result]:
+            prepared = [self.prepared(settings) for settings in asked]
+            cells.extend(prepared)
+            history = [{"epoch": 1, "error": 0.5, "validation_error": 0.4 + 0.01 * i} for i in range(len(prepared))]
+            return [Result(s, tmp_path / cell_name(s), [h], {}) for s, h in zip(prepared, history)]
+
+    found = recipes.run("small", Planned(tmp_path), tmp_path)
+    assert len(cells) == len(recipes.recipes("small", 8)) + 4  # full precision, none, and the two that start from it
+    assert len({cell_name(settings) for settings in cells}) == len(cells)
+    assert all(s.holdout == 0.1 and s.keep == "last" and s.net == "resnet8" and s.epochs == 8 for s in cells)
+    assert not found.held and found.numbers["held_out_error"]["--standardize"] == pytest.approx(41)
+    in_float = str(tmp_path / cell_name(cells[0]) / "model.h5")
+    assert [s.init_from or s.teacher for s in cells[-2:]] == [in_float, in_float]
 
 
 def test_paper_scale_is_the_papers_recipe() -> None:

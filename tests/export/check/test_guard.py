@@ -76,12 +76,12 @@ def test_a_wrong_order_of_dense_rows_is_found(tmp_path: Path, monkeypatch: pytes
 
 
 def test_fusing_into_a_tensor_that_others_read_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def careless(ops: list[Any], output: str) -> Any:
+    def careless(ops: list[Any], output: str, tensors: dict[str, Any]) -> Any:
         """As if the ReLU were the convolution's only reader."""
         (relu,) = [op for op in ops if isinstance(op, Relu)]
         rest = [replace(op, inputs=tuple(relu.inputs[0] if n == relu.output else n for n in op.inputs)) for op in ops]
         done = [replace(op, relu=True) if op.output == relu.inputs[0] else op for op in rest if op.name != relu.name]
-        return fuse.fuse(done, output)
+        return fuse.fuse(done, output, tensors)
 
     # import_module, as flipbit.export binds the name to the function.
     monkeypatch.setattr(import_module("flipbit.export.read.from_keras"), "fuse", careless)

@@ -151,3 +151,132 @@ def test_without_pytorch_the_message_says_so() -> None:
     )
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert "ExportError: PyTorch models need PyTorch" in run.stderr
+
+
+class Branches(nn.Module):
+    """Two branches, concatenated, and a depthwise convolution of both."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other = nn.Conv2d(3, 4, 1), nn.Conv2d(3, 5, 1)
+        self.depthwise, self.last = nn.Conv2d(9, 9, 3, 2, 1, groups=9), nn.Linear(9, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        both = torch.cat([self.one(x), torch.relu(self.other(x))], 1)
+        return self.last(F.adaptive_max_pool2d(F.hardswish(self.depthwise(both)), 1).flatten(1))
+
+
+def test_depthwise_concatenation_and_the_largest_of_all_pixels() -> None:
+    torch.manual_seed(0)
+    graph = agrees(Branches().eval(), (3, 8, 8))
+    assert kinds(graph) == ["Conv", "Conv", "Concat", "DepthwiseConv", "Table", "MaxPool", "Flatten", "Dense"]
+
+
+@pytest.mark.parametrize(
+    "activation",
+    [nn.ReLU6(), nn.LeakyReLU(0.2), nn.ELU(), nn.Sigmoid(), nn.Tanh(), nn.SiLU(), nn.GELU(), nn.GELU("tanh"),
+     nn.Hardsigmoid(), nn.Hardswish(), nn.PReLU(), nn.Hardtanh()],
+    ids=str,
+)  # fmt: skip
+def test_functions_of_one_value(activation: nn.Module) -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6), activation, nn.Flatten(), nn.Linear(96, 4))
+    graph = agrees(net.eval(), (3, 6, 6))
+    assert ("Table" in kinds(graph)) != isinstance(activation, nn.ReLU6)  # which is fused
+
+
+class Pooled(nn.Module):
+    """BatchNorms and constants where nothing can take them in: behind a ReLU, pooling, an addition, on the input."""
+
+    def __init__(self, pool: nn.Module) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 6, 3, padding=1), nn.Conv2d(6, 6, 3, padding=1)
+        self.norms = nn.ModuleList(nn.BatchNorm2d(n) for n in (3, 6, 6, 6))
+        self.pool, self.last, self.end = pool, nn.BatchNorm1d(6), nn.Linear(6, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.norms[1](torch.relu(self.first(self.norms[0](x))))
+        x = self.norms[2](self.pool(x))
+        x = torch.relu(self.norms[3](self.second(x) + x) * 0.5 - 0.1)
+        return self.end(self.last(x.mean((2, 3))))
+
+
+POOLS = {
+    "whole": nn.AvgPool2d(2),
+    "zeros count": nn.AvgPool2d(3, 2, 1),
+    "zeros count, other sides": nn.AvgPool2d((2, 3), (1, 2), (1, 0)),
+    "zeros do not count": nn.AvgPool2d(3, 2, 1, count_include_pad=False),
+    "beyond the border": nn.AvgPool2d(3, 2, ceil_mode=True),
+    "beyond the border, zeros do not count": nn.AvgPool2d(3, 2, 1, ceil_mode=True, count_include_pad=False),
+    "largest": nn.MaxPool2d(3, 2, 1),
+}
+
+
+@pytest.mark.parametrize("pool", POOLS)
+def test_batch_norm_anywhere_and_pooling_over_the_border(pool: str) -> None:
+    torch.manual_seed(0)
+    agrees(stirred(Pooled(POOLS[pool]), (3, 8, 8)), (3, 8, 8))
+
+
+@pytest.mark.parametrize("padding", [0, 2, "same"])
+def test_dilation_as_zeros_between_weights(padding: int | str) -> None:
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(3, 6, 3, padding=padding, dilation=2), nn.ReLU(), nn.Conv2d(6, 6, (1, 2), dilation=3, groups=6)]
+    agrees(nn.Sequential(*layers).eval(), (3, 9, 9))
+
+
+class Gate(nn.Module):
+    """Squeeze-and-excite."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.fc = nn.Conv2d(channels, channels, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * torch.sigmoid(self.fc(x.mean((2, 3), keepdim=True)))
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm, self.end = nn.LSTM(64, 5, batch_first=True), nn.Linear(5, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.end(self.lstm(x.flatten(2))[0][:, -1])
+
+
+REFUSED = {
+    "gate": (lambda: Gate(3), r"mul.* of two tensors.*squeeze-and-excite"),
+    "transposed": (lambda: nn.ConvTranspose2d(3, 4, 2, 2), r"conv_transpose2d.*upsampling is not supported; end the"),
+    "upsampling": (lambda: nn.Upsample(scale_factor=2), "upsampling is not supported"),
+    "groups": (lambda: nn.Conv2d(3, 6, 3, groups=3), "3 groups for 6 filters; supported are 1 group, and one filter"),
+    "layer norm": (lambda: nn.LayerNorm([3, 8, 8]), "layer_norm.*use BatchNorm"),
+    "group norm": (lambda: nn.GroupNorm(1, 3), "group_norm.*use BatchNorm"),
+    "ceil": (lambda: nn.AvgPool2d(3, 2, 1, ceil_mode=True), "use count_include_pad=False"),
+    "divisor": (lambda: nn.AvgPool2d(2, divisor_override=3), "divides by 3; the window's size is supported"),
+    "dilated bits": (lambda: DilatedSign(3, 4, 3), "dilation .2, 2. of one-bit weights; 1 is supported"),
+    "recurrent": (Recurrent, "recurrent layers are not supported; use convolutions"),
+}
+
+
+class DilatedSign(nn.Conv2d):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.conv2d(x, torch.sign(self.weight), self.bias, dilation=2)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_not_supported_is_refused_with_what_to_use_instead(name: str) -> None:
+    make, words = REFUSED[name]
+    with pytest.raises(ExportError, match=words):
+        from_torch(make().eval(), pictures((3, 8, 8), 1))
+
+
+def test_all_that_is_wrong_with_a_net_is_said_at_once_by_module_and_with_the_supported_said_once() -> None:
+    layers = [Gate(3), nn.GroupNorm(1, 3), nn.Conv2d(3, 6, 3, groups=3), nn.Softplus(), nn.Upsample(scale_factor=2)]
+    with pytest.raises(ExportError) as caught:
+        from_torch(nn.Sequential(*layers, nn.Softplus(), nn.Flatten(), nn.Linear(864, 2)), pictures((3, 8, 8), 1))
+    said = str(caught.value)
+    assert said.startswith("6 operations cannot be exported: (1) 0 (Gate, ") and "(6) 5 (Softplus" in said
+    for words in ("squeeze-and-excite", "use BatchNorm", "3 groups for 6", "softplus", "upsampling is not supported"):
+        assert words in said
+    assert said.count("supported are Conv2d (also depthwise)") == 1 and "\n" not in said

@@ -222,7 +222,9 @@ def test_a_project_has_what_runs_a_net_and_nothing_else(arduino: Path, zephyr: P
     for folder in (arduino, zephyr):
         core = folder / "src" / "core"
         assert sorted(path.name for path in core.iterdir()) == ["include", "kernels", "run"]
-        assert sorted(path.name for path in (core / "include").iterdir()) == ["fb_names.h", "flipbit.h"]
+        assert sorted(path.name for path in (core / "include").iterdir()) == [
+            "fb_audio.h", "fb_front_end.h", "fb_names.h", "flipbit.h",
+        ]  # fmt: skip
         assert not (core / "kernels" / "gradient").exists()
 
 

@@ -17,6 +17,7 @@ from flipbit.export import oracle
 from flipbit.export.graph import ExportError, Graph
 from flipbit.export.read.from_keras import from_keras
 from flipbit.export.write.fbit import HEADER, OP, TENSOR, fbit_bytes, write_fbit
+from flipbit.runtime import Model
 from flipbit.runtime.image import reference
 from flipbit.runtime.image.reader import ImageError, read_image
 from flipbit.train.keras_larq import keras
@@ -147,7 +148,8 @@ def repaired(image: bytearray) -> bytes:
     ("at", "value", "status"),
     [
         (0, b"FBIX", "FB_ERR_MAGIC"),
-        (4, b"\x02\x00", "FB_ERR_VERSION"),
+        (4, b"\x00\x00", "FB_ERR_VERSION"),
+        (4, b"\x03\x00", "FB_ERR_VERSION"),
         (6, b"\x01", "FB_ERR_RESERVED"),
         (16, b"\xff\xff", "FB_ERR_TABLE"),
         (18, b"\x00\x00", "FB_ERR_TABLE"),
@@ -224,3 +226,11 @@ def test_a_damaged_image_with_a_right_crc_is_refused_or_runs(data: Any) -> None:
         return
     source = image.tensors[image.input]
     reference.run(image, np.full((1, *source.shape), -128, np.int8))
+
+
+def test_a_net_that_needs_nothing_of_version_2_is_written_as_version_1_and_opens_as_either(small: bytes) -> None:
+    assert HEADER.unpack_from(small)[1] == 1
+    newer = bytearray(small)
+    newer[4] = 2
+    assert read_image(repaired(newer)).tensors == read_image(small).tensors
+    assert Model(repaired(newer)).layers == Model(small).layers

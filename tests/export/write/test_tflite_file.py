@@ -57,7 +57,14 @@ SMALL: dict[str, tuple[tuple[int, int, int], float]] = {
     "resnet8": ((15, 12, 3), 0.8),
     "flip-s": ((10, 13, 3), 0.8),
     "flip-m": ((9, 12, 3), 0.5),
+    "flip-l": ((10, 9, 3), 0.5),
     "vgg-small": ((12, 9, 1), 0.8),
+    "bireal": ((8, 12, 3), 0.3),
+    "teacher": ((9, 12, 3), 0.1),
+    "word-s": ((20, 16, 1), 0.4),
+    "person-s": ((24, 20, 3), 0.25),
+    "signal-s": ((1, 24, 3), 0.4),
+    "vibration-s": ((1, 128, 1), 0.4),
 }
 NETS = pytest.mark.parametrize("name", sorted(NETWORK_NAMES))
 
@@ -73,7 +80,8 @@ def trained(name: str, quantize: str = "conv") -> Any:
     for layer in model.layers:
         if hasattr(layer, "moving_mean"):
             n = layer.moving_mean.shape[0]
-            fan_in = np.prod(model.get_layer(layer.name.removesuffix("_bn")).kernel.shape[:-1])
+            before = {before.name: before for before in model.layers}.get(layer.name.removesuffix("_bn"))
+            fan_in = np.prod(before.kernel.shape[:-1]) if before is not None else 1  # none: before a sign
             layer.gamma.assign(random.uniform(0.5, 1.5, n) * random.choice([-1, 1], n))
             layer.beta.assign(random.normal(0, 0.5, n))
             layer.moving_mean.assign(random.normal(0, 0.2 * np.sqrt(fan_in), n))
@@ -173,13 +181,17 @@ def test_each_int8_operation_is_within_one_step_of_the_oracle(name: str, kernels
         if isinstance(op, (MaxPool, PadShortcut, Relu, Flatten)):
             assert found.max() == 0, op.name
         different, total = different + np.count_nonzero(found), total + found.size
-    assert different <= 0.003 * total
+    # Ties are frequent in convolutions of bits, and in those of the teacher, whose BatchNorm comes after pooling: all
+    # filters of a layer have one round multiplier. Optimized kernels round negative ties up: docs/numerics.md.
+    ties = name in ("bireal", "teacher") and kernels == OPTIMIZED
+    assert different <= (0.02 if ties else 0.003) * total
 
 
 # Largest difference in LSB that adds up anywhere in a net: each step of an early tensor moves many later ones. Measured
 # 2 to 16 on images of noise; the logits differ by 5 at most.
 DRIFT = {"vgg9": 4, "vgg-bc": 4, "vgg-small": 4, "resnet8": 6, "resnet18": 12, "resnet20": 16, "resnet56": 24,
-         "wrn-56-2": 24, "flip-s": 12, "flip-m": 12}  # fmt: skip
+         "wrn-56-2": 24, "flip-s": 12, "flip-m": 12, "flip-l": 16, "bireal": 24, "word-s": 8, "person-s": 8,
+         "signal-s": 8, "vibration-s": 8, "teacher": 8}  # fmt: skip
 
 
 @NETS
@@ -191,7 +203,7 @@ def test_int8_net_stays_within_a_few_steps_of_the_oracle_end_to_end(name: str, k
     assert {n: v.shape for n, v in values.items()} == {n: v.shape for n, v in expected.items()}
     worst = {n: int(steps(values[n], expected[n]).max()) for n in expected}
     assert max(worst.values()) <= DRIFT[name], worst
-    assert worst[graph.output] <= 8
+    assert worst[graph.output] <= (DRIFT[name] if name == "bireal" else 8)  # a step may turn a sign
 
 
 @NETS
@@ -208,7 +220,7 @@ def test_packed_and_folded_give_the_bits_of_unpacked(name: str, integer: bool) -
     np.testing.assert_array_equal(result(resized(load_tflite(packed, num_threads=1), 2), x), unpacked)
     as_it_is = result(resized(load_tflite(packed, folded=False, num_threads=1), 2), x)
     if integer:
-        assert steps(as_it_is, unpacked).max() <= 8
+        assert steps(as_it_is, unpacked).max() <= (DRIFT[name] if name == "bireal" else 8)
     else:
         np.testing.assert_allclose(as_it_is, unpacked, atol=1e-4, rtol=1e-5)
 

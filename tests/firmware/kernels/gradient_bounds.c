@@ -46,7 +46,7 @@ static fb_layer convolution(uint32_t height, uint32_t width, uint32_t filters, i
 /* The pixel in the middle meets every place of the kernel: all products of a weight of 127 or 1 and a gradient of −128 or
  * 127. */
 static void check_input(const fb_layer *layer, int64_t product) {
-    uint32_t scratch = fb_grad_input_scratch(layer),
+    uint32_t scratch = fb_grad_input_scratch(layer, false),
              middle = layer->in.height / 2u * layer->in.width + layer->in.width / 2u;
     int64_t sum = product * (int64_t)layer->inputs * layer->out.channels, half = 1 << 29;
     int8_t *h = filled(layer->out.size, product < 0 ? -128 : 127), *out = filled(layer->in.size, 0);
@@ -85,6 +85,7 @@ static void gradients_of_weights(void) {
     int8_t *h, *in;
     void *room;
     int32_t sums[2] = {0, 0};
+    fb_grad_sums to = {(uint8_t *)sums, 4, 1, 0, 0, 4};
     uint32_t size;
     layer.in = tensor(256, 256, 1, 127);
     layer.out = tensor(256, 256, 2, 0);
@@ -92,14 +93,45 @@ static void gradients_of_weights(void) {
     h = filled(layer.out.size, 127);
     in = filled(layer.in.size, -128);
     room = filled(size, 0);
-    fb_grad_weights(&layer, h, in, 0, sums, 1, 2, room, size);
+    fb_grad_weights(&layer, h, in, 0, &to, 2, room, size);
     CHECK(sums[0] == -127 * 255 * 65536 && sums[1] == sums[0]);
     sums[0] = 0;
-    fb_grad_weights(&layer, h, in, 0, sums, 1, 1, NULL, 0);
+    fb_grad_weights(&layer, h, in, 0, &to, 1, NULL, 0);
     CHECK(sums[0] == -127 * 255 * 65536);
     free(h);
     free(in);
     free(room);
+}
+
+/* 40 samples of the largest gradients that a batch may have: the last exponent, and no more than it holds. */
+static void narrow_sums_at_their_end(void) {
+    static const int32_t largest[] = {INT32_MAX / 40, -(INT32_MAX / 40)};
+    for (uint8_t bytes = 1; bytes <= 2; bytes++) {
+        uint32_t memory[4] = {0};
+        int32_t wide[2];
+        fb_grad_sums to = {(uint8_t *)memory, 8, 2, 0, 0, bytes};
+        for (uint32_t sample = 0; sample < 60; sample++) { /* and 20 too many */
+            to.key = sample;
+            fb_grad_add_narrow(&to, 0, 0, largest, 2);
+        }
+        fb_grad_widen(memory, 2, bytes, wide);
+        CHECK(wide[0] == (bytes == 2 ? 32767 * 65536 : 127 * 16777216) && wide[1] == -wide[0]);
+    }
+}
+
+/* What is small is not lost: the mean of many sums is what was added. */
+static void narrow_sums_on_average(void) {
+    int64_t total = 0;
+    for (uint32_t run = 0; run < 4000; run++) {
+        uint32_t memory[2] = {0};
+        int32_t wide[3], values[3] = {100000, 100, -37};
+        fb_grad_sums to = {(uint8_t *)memory, 8, 3, fb_grad_key(7, run), 0, 1};
+        fb_grad_add_narrow(&to, 0, 0, values, 3);
+        fb_grad_widen(memory, 3, 1, wide);
+        CHECK(wide[1] % 1024 == 0 && wide[2] % 1024 == 0);
+        total += wide[1] - 3 * wide[2];
+    }
+    CHECK(total > 4000 * 180 && total < 4000 * 242); /* 211, deviation of the mean 11 */
 }
 
 static void softmax_of_equal_scores(void) {
@@ -114,6 +146,8 @@ int main(void) {
     gradients_of_inputs_of_binary_layers();
     gradients_of_weights();
     softmax_of_equal_scores();
+    narrow_sums_at_their_end();
+    narrow_sums_on_average();
     puts("all right");
     return 0;
 }

@@ -4,13 +4,17 @@
 #include "kernels/fb_kernels_scalar.h"
 #include "twins.h"
 
-static const fb_kernel conv_kernels[] = {FB_CONV_BINARY_SCALAR{NULL, NULL, NULL}};
-static const fb_kernel dense_kernels[] = {FB_DENSE_BINARY_SCALAR FB_ENTRY(fb_dense_bin), {NULL, NULL, NULL}};
-static const fb_kernel conv_int8_kernels[] = {FB_CONV_INT8_SCALAR FB_ENTRY(fb_conv_int8), {NULL, NULL, NULL}};
-static const fb_kernel dense_int8_kernels[] = {FB_DENSE_INT8_SCALAR FB_ENTRY(fb_dense_int8), {NULL, NULL, NULL}};
-static const fb_kernel add_kernels[] = {FB_ADD_SCALAR FB_ENTRY(fb_add), {NULL, NULL, NULL}};
-static const fb_kernel average_kernels[] = {FB_AVERAGE_POOL_SCALAR FB_ENTRY(fb_average_pool), {NULL, NULL, NULL}};
-static const fb_kernel max_kernels[] = {FB_MAX_POOL_SCALAR FB_ENTRY(fb_max_pool), {NULL, NULL, NULL}};
+static const fb_kernel conv_kernels[] = {FB_CONV_BINARY_SCALAR FB_KERNELS_END};
+static const fb_kernel bits_kernels[] = {FB_CONV_BITS_SCALAR FB_KERNELS_END};
+static const fb_kernel dense_kernels[] = {FB_DENSE_BINARY_SCALAR FB_ENTRY(fb_dense_bin), FB_KERNELS_END};
+static const fb_kernel conv_int8_kernels[] = {FB_CONV_INT8_SCALAR FB_ENTRY(fb_conv_int8), FB_KERNELS_END};
+static const fb_kernel dense_int8_kernels[] = {FB_DENSE_INT8_SCALAR FB_ENTRY(fb_dense_int8), FB_KERNELS_END};
+static const fb_kernel depthwise_kernels[] = {FB_DEPTHWISE_BINARY_SCALAR FB_ENTRY(fb_depthwise_bin), FB_KERNELS_END};
+static const fb_kernel depthwise_int8_kernels[] = {FB_DEPTHWISE_INT8_SCALAR FB_ENTRY(fb_depthwise_int8),
+                                                   FB_KERNELS_END};
+static const fb_kernel add_kernels[] = {FB_ADD_SCALAR FB_ENTRY(fb_add), FB_KERNELS_END};
+static const fb_kernel average_kernels[] = {FB_AVERAGE_POOL_SCALAR FB_ENTRY(fb_average_pool), FB_KERNELS_END};
+static const fb_kernel max_kernels[] = {FB_MAX_POOL_SCALAR FB_ENTRY(fb_max_pool), FB_KERNELS_END};
 
 static void set_relu(fb_layer *layer) {
     if (below(2)) layer->flags |= FB_FLAG_RELU;
@@ -19,8 +23,8 @@ static void set_relu(fb_layer *layer) {
 
 /* The largest multiplier for which (reach + |bias|) · multiplier + half fits 31 bits. */
 static void draw_scaling(fb_layer *layer, int32_t *bias, int16_t *mult) {
-    uint32_t reach = layer->inputs *
-                     (128u + 2u * (uint32_t)(layer->in.zero_point < 0 ? -layer->in.zero_point : layer->in.zero_point));
+    uint32_t zero = (uint32_t)(layer->in.zero_point < 0 ? -layer->in.zero_point : layer->in.zero_point);
+    uint32_t reach = layer->inputs * (layer->in.rank == FB_RANK_BITS ? 1 : 128u + 2u * zero);
     uint32_t largest, o;
     layer->shift = (uint8_t)(1 + below(30));
     for (o = 0; o < layer->out.channels; o++) {
@@ -100,6 +104,63 @@ static int binary_conv(uint32_t number) {
     return bad;
 }
 
+/* Bits that are spare are 0, as fb_binarize leaves them. */
+static void draw_packed(uint16_t *words, const fb_tensor *t) {
+    uint32_t plane = (uint32_t)t->height * t->width, kind = below(6), c, i;
+    for (c = 0; c < t->channels; c += 16) {
+        uint32_t count = t->channels - c < 16u ? t->channels - c : 16u;
+        for (i = 0; i < plane; i++) {
+            uint32_t word = kind == 0 ? 0xFFFF : kind == 1 ? 0 : draw() >> 9;
+            *words++ = (uint16_t)(word & ((1u << count) - 1));
+        }
+    }
+}
+
+static int bits_conv(uint32_t number) {
+    static const uint8_t channels[] = {1, 3, 13, 16, 17, 32, 100}, chunked[] = {16, 32, 48, 64, 128};
+    static const uint8_t filters[] = {1, 2, 3, 8, 17, 33};
+    fb_layer layer = {0};
+    uint16_t *in, *bits;
+    int8_t *expected;
+    int32_t *bias;
+    int16_t *mult;
+    bool chunks = below(4);
+    int bad;
+    layer.kind = FB_CONV_BITS;
+    layer.flags = FB_FLAG_BINARY;
+    if (below(2)) layer.flags |= FB_FLAG_ONES;
+    if (chunks) layer.flags |= FB_FLAG_CHUNKS;
+    layer.kernel_h = (uint8_t)(chunks ? 3 : 1 + below(5));
+    layer.kernel_w = (uint8_t)(chunks ? 3 : 1 + below(5));
+    layer.stride_h = (uint8_t)(1 + below(3));
+    layer.stride_w = below(4) ? layer.stride_h : (uint8_t)(1 + below(3));
+    draw_window(&layer, chunks ? among(chunked, sizeof chunked) : among(channels, sizeof channels),
+                among(filters, sizeof filters), true);
+    layer.in.rank = FB_RANK_BITS;
+    layer.in.zero_point = 0;
+    layer.in.size = 2u * layer.in.height * layer.in.width * fb_words(layer.in.channels);
+    set_relu(&layer);
+    in = take(layer.in.size);
+    bits = take(2 * layer.words * layer.out.channels);
+    bias = take(sizeof *bias * layer.out.channels);
+    mult = take(sizeof *mult * layer.out.channels);
+    expected = take(layer.out.size);
+    draw_packed(in, &layer.in);
+    draw_bits(bits, &layer);
+    draw_scaling(&layer, bias, mult);
+    layer.bits = bits;
+    layer.bias = bias;
+    layer.mult = mult;
+    fb_conv_bits_reference(&layer, (const int8_t *)in, NULL, expected, NULL);
+    bad = compare(bits_kernels, &layer, (const int8_t *)in, NULL, expected, number, false);
+    give(expected);
+    give(mult);
+    give(bias);
+    give(bits);
+    give(in);
+    return bad;
+}
+
 static int binary_dense(uint32_t number) {
     fb_layer layer = {0};
     int8_t *in, *expected;
@@ -141,9 +202,8 @@ static int binary_dense(uint32_t number) {
     return bad;
 }
 
-static int int8_layer(uint32_t number) {
-    static const uint8_t channels[] = {1, 3, 4, 7, 16};
-    bool dense = below(2);
+static int int8_layer(uint32_t number, bool dense) {
+    static const uint8_t channels[] = {1, 2, 3, 4, 7, 8, 12, 16, 24};
     fb_layer layer = {0};
     int8_t *in, *weights, *expected;
     int32_t *bias, *mult, y, x, ky, kx;
@@ -156,13 +216,14 @@ static int int8_layer(uint32_t number) {
         draw_tensor(&layer.out, 1, 1, 1 + below(20));
         layer.inputs = layer.in.channels;
     } else {
-        layer.kernel_h = (uint8_t)(1 + below(3));
-        layer.kernel_w = (uint8_t)(1 + below(3));
-        layer.stride_h = layer.stride_w = (uint8_t)(1 + below(2));
+        layer.kernel_h = (uint8_t)(below(4) ? 1 + below(3) : 1 + below(7));
+        layer.kernel_w = (uint8_t)(below(2) ? layer.kernel_h : 1 + below(5));
+        layer.stride_h = (uint8_t)(1 + below(3));
+        layer.stride_w = below(4) ? layer.stride_h : (uint8_t)(1 + below(3));
         draw_window(&layer, among(channels, sizeof channels), 1 + below(6), true);
     }
     set_relu(&layer);
-    layer.shift = (uint8_t)(1 + below(46));
+    layer.shift = (uint8_t)(below(4) ? 33 + below(14) : 1 + below(46));
     in = take(layer.in.size);
     weights = take(layer.inputs * layer.out.channels);
     bias = take(sizeof *bias * layer.out.channels);
@@ -199,6 +260,75 @@ static int int8_layer(uint32_t number) {
     give(expected);
     give(mult);
     give(bias);
+    give(weights);
+    give(in);
+    return bad;
+}
+
+/* Each channel by itself, of either kind of weights. */
+static int depthwise(uint32_t number) {
+    bool binary = below(2);
+    fb_layer layer = {0};
+    int8_t *in, *weights, *expected;
+    uint16_t *bits;
+    int32_t *bias, *wide, y, x, ky, kx;
+    int16_t *mult;
+    uint32_t c, i = 0;
+    int bad;
+    layer.kind = FB_DEPTHWISE;
+    layer.flags = binary ? FB_FLAG_BINARY : 0;
+    layer.kernel_h = (uint8_t)(below(2) ? 3 : 1 + below(6));
+    layer.kernel_w = (uint8_t)(below(2) ? layer.kernel_h : 1 + below(11));
+    layer.stride_h = (uint8_t)(1 + below(3));
+    layer.stride_w = below(4) ? layer.stride_h : (uint8_t)(1 + below(3));
+    draw_window(&layer, 1 + below(5), 1, true);
+    layer.out.channels = layer.in.channels;
+    layer.out.size = (uint32_t)layer.out.height * layer.out.width * layer.out.channels;
+    layer.inputs = (uint32_t)layer.kernel_h * layer.kernel_w;
+    layer.words = (layer.inputs + 15) / 16;
+    set_relu(&layer);
+    in = take(layer.in.size);
+    weights = take(layer.inputs * layer.out.channels);
+    bits = take(2 * layer.words * layer.out.channels);
+    bias = take(sizeof *bias * layer.out.channels);
+    mult = take(sizeof *mult * layer.out.channels);
+    wide = take(sizeof *wide * layer.out.channels);
+    expected = take(layer.out.size);
+    draw_values(in, layer.in.size, layer.in.zero_point);
+    draw_values(weights, layer.inputs * layer.out.channels, 0);
+    draw_bits(bits, &layer);
+    draw_scaling(&layer, bias, mult);
+    for (c = 0; c < layer.out.channels; c++) wide[c] = (int32_t)(1 + (draw() >> 1 >> below(31)) % 0x7FFFFFFEu);
+    if (!binary) layer.shift = (uint8_t)(below(4) ? 33 + below(14) : 1 + below(46));
+    layer.bits = binary ? bits : NULL;
+    layer.weights = binary ? NULL : weights;
+    layer.bias = bias;
+    layer.mult = binary ? mult : NULL;
+    layer.mult_int8 = binary ? NULL : wide;
+    for (c = 0; c < layer.out.channels; c++) {
+        for (y = 0; y < layer.out.height; y++) {
+            for (x = 0; x < layer.out.width; x++) {
+                int32_t sum = bias[c];
+                uint32_t tap = 0;
+                for (ky = 0; ky < layer.kernel_h; ky++) {
+                    for (kx = 0; kx < layer.kernel_w; kx++, tap++) {
+                        int32_t w = binary ? (bits[c * layer.words + tap / 16] >> tap % 16 & 1 ? 1 : -1)
+                                           : weights[c * layer.inputs + tap];
+                        sum += w * at(&layer, in, c, y * layer.stride_h - layer.pad_top + ky,
+                                      x * layer.stride_w - layer.pad_left + kx, layer.in.zero_point);
+                    }
+                }
+                expected[i++] =
+                    formula((int64_t)sum * (binary ? mult[c] : wide[c]), layer.shift, layer.out.zero_point, layer.low);
+            }
+        }
+    }
+    bad = compare(binary ? depthwise_kernels : depthwise_int8_kernels, &layer, in, NULL, expected, number, false);
+    give(expected);
+    give(wide);
+    give(mult);
+    give(bias);
+    give(bits);
     give(weights);
     give(in);
     return bad;
@@ -251,7 +381,7 @@ static int pooling(uint32_t number) {
     layer.kernel_w = (uint8_t)(below(3) ? layer.kernel_h : 1 + below(8));
     layer.stride_h = (uint8_t)(1 + below(3));
     layer.stride_w = below(3) ? layer.stride_h : (uint8_t)(1 + below(3));
-    draw_window(&layer, 1 + below(5), 1, !average && below(2));
+    draw_window(&layer, 1 + below(5), 1, below(2));
     layer.out.channels = layer.in.channels;
     layer.out.size = (uint32_t)layer.out.height * layer.out.width * layer.out.channels;
     if (!average) layer.out.zero_point = layer.in.zero_point;
@@ -259,6 +389,7 @@ static int pooling(uint32_t number) {
     layer.shift = (uint8_t)(average ? 1 + below(30) : 0);
     if (average) {
         uint32_t limit = (0x7FFFFFFFu - (1u << layer.shift >> 1)) / (255u * layer.kernel_h * layer.kernel_w);
+        if (!fb_all_inside(&layer) && limit > 1) limit--;
         if (limit > (1u << 22) - 1) limit = (1u << 22) - 1;
         layer.factor[0] = below(2) ? limit : 1 + below(limit);
     }
@@ -268,18 +399,21 @@ static int pooling(uint32_t number) {
     for (c = 0; c < layer.out.channels; c++) {
         for (y = 0; y < layer.out.height; y++) {
             for (x = 0; x < layer.out.width; x++) {
-                int32_t sum = 0, most = -128;
+                int32_t sum = 0, most = -128, n = 0, window = layer.kernel_h * layer.kernel_w;
                 for (ky = 0; ky < layer.kernel_h; ky++) {
                     for (kx = 0; kx < layer.kernel_w; kx++) {
-                        int32_t v = at(&layer, in, c, y * layer.stride_h - layer.pad_top + ky,
-                                       x * layer.stride_w - layer.pad_left + kx, -128);
+                        int32_t yy = y * layer.stride_h - layer.pad_top + ky;
+                        int32_t xx = x * layer.stride_w - layer.pad_left + kx;
+                        int32_t v = at(&layer, in, c, yy, xx, -128);
                         if (v > most) most = v;
+                        if (yy < 0 || yy >= layer.in.height || xx < 0 || xx >= layer.in.width) continue;
                         sum += v - layer.in.zero_point;
+                        n++;
                     }
                 }
-                expected[i++] = average
-                                    ? formula((int64_t)sum * layer.factor[0], layer.shift, layer.out.zero_point, -128)
-                                    : (int8_t)most;
+                expected[i++] = average ? formula((int64_t)sum * (((int32_t)layer.factor[0] * window + n / 2) / n),
+                                                  layer.shift, layer.out.zero_point, -128)
+                                        : (int8_t)most;
             }
         }
     }
@@ -290,10 +424,18 @@ static int pooling(uint32_t number) {
 }
 
 static int twin(uint32_t number) {
-    switch (number % 8) {
+    switch (number % 16) {
     case 0: return addition(number);
-    case 1: return pooling(number);
-    case 2: return number % 16 == 2 ? int8_layer(number) : binary_dense(number);
+    case 1:
+    case 9: return pooling(number);
+    case 2: return binary_dense(number);
+    case 10: return int8_layer(number, true);
+    case 3:
+    case 4: return int8_layer(number, false);
+    case 5:
+    case 6: return depthwise(number);
+    case 8:
+    case 12: return bits_conv(number);
     default: return binary_conv(number);
     }
 }

@@ -14,12 +14,10 @@
 
 #include "kernels/fb_kernels_host.h"
 
-#define LIST(kind) \
-    { \
-        FB_##kind##_HOST { NULL, NULL, NULL } \
-    }
+#define LIST(kind) {FB_##kind##_HOST FB_KERNELS_END}
 static const fb_kernel conv_binary[] = LIST(CONV_BINARY), dense_binary[] = LIST(DENSE_BINARY);
 static const fb_kernel conv_int8[] = LIST(CONV_INT8), dense_int8[] = LIST(DENSE_INT8);
+static const fb_kernel conv_bits[] = LIST(CONV_BITS);
 static const fb_kernel max_pool[] = LIST(MAX_POOL), average_pool[] = LIST(AVERAGE_POOL), add[] = LIST(ADD);
 
 static uint32_t state;
@@ -152,6 +150,13 @@ static void draw_int8(fb_layer *l) {
     l->mult_int8 = mult;
 }
 
+/* Inputs of packed bits; those left over are 0. */
+static void clear_spare(const fb_layer *l, int8_t *values) {
+    uint32_t plane = (uint32_t)l->in.height * l->in.width, spare = (16u - l->in.channels % 16u) % 16, i;
+    uint16_t *last = (uint16_t *)(void *)values + (fb_words(l->in.channels) - 1) * plane;
+    for (i = 0; i < plane; i++) last[i] = (uint16_t)(last[i] & 0xFFFFu >> spare);
+}
+
 typedef struct tally {
     const char *name;
     unsigned layers, different;
@@ -170,6 +175,7 @@ static void note(const char *name, uint32_t number, bool different) {
 static void compare(const fb_kernel *kernels, fb_run_function *twin, const fb_layer *l, uint32_t number) {
     int8_t *in = draw_values(l->in.size), *in2 = l->kind == FB_ADD ? draw_values(l->in2.size) : in;
     int8_t *expected = take(l->out.size);
+    if (l->kind == FB_CONV_BITS) clear_spare(l, in);
     twin(l, in, in2, expected, NULL);
     for (; kernels->name; kernels++) {
         uint32_t size = kernels->scratch(l);
@@ -213,7 +219,7 @@ static void layer(uint32_t number) {
     bool chunks = below(2);
     memset(&l, 0, sizeof l);
     l.kernel_h = l.kernel_w = l.stride_h = l.stride_w = 1;
-    switch (below(10)) {
+    switch (below(12)) {
     case 0:
     case 1:
     case 2:
@@ -251,6 +257,17 @@ static void layer(uint32_t number) {
         l.kernel_w = (uint8_t)(1 + below(4));
         draw_window(&l, 1 + below(4), 1, true);
         break;
+    case 10:
+    case 11:
+        l.kind = FB_CONV_BITS;
+        l.kernel_h = (uint8_t)(chunks ? 3 : AMONG(1, 1, 2, 3, 5));
+        l.kernel_w = (uint8_t)(chunks || below(4) ? l.kernel_h : AMONG(1, 2, 3, 4, 6));
+        draw_window(&l, chunks ? AMONG(16, 32, 48, 64, 128) : AMONG(1, 2, 3, 4, 5, 8, 13, 16, 20, 32, 35, 64),
+                    AMONG(1, 2, 4, 7, 8, 17), true);
+        l.in.size = 2u * l.in.height * l.in.width * fb_words(l.in.channels);
+        l.flags = (uint8_t)((chunks ? FB_FLAG_CHUNKS : 0) | (below(2) ? FB_FLAG_ONES : 0));
+        draw_binary(&l);
+        break;
     case 8:
         l.kind = FB_AVERAGE_POOL;
         l.kernel_h = (uint8_t)(1 + below(8));
@@ -279,6 +296,7 @@ static void layer(uint32_t number) {
     case FB_DENSE:
         compare(l.bits ? dense_binary : dense_int8, l.bits ? fb_dense_bin : fb_dense_int8, &l, number);
         break;
+    case FB_CONV_BITS: compare(conv_bits, fb_conv_bits_reference, &l, number); break;
     case FB_MAX_POOL: compare(max_pool, fb_max_pool, &l, number); break;
     case FB_AVERAGE_POOL: compare(average_pool, fb_average_pool, &l, number); break;
     default: compare(add, fb_add, &l, number);

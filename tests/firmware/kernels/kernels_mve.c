@@ -126,7 +126,7 @@ static bool random_window(fb_layer *layer, uint32_t channels, uint32_t out_chann
     random_tensor(&layer->in, height, width, channels);
     random_tensor(&layer->out, (down - layer->kernel_h) / layer->stride_h + 1,
                   (across - layer->kernel_w) / layer->stride_w + 1, out_channels);
-    if (layer->kind != FB_CONV) layer->out.channels = layer->in.channels;
+    if (layer->kind != FB_CONV && layer->kind != FB_CONV_BITS) layer->out.channels = layer->in.channels;
     layer->out.size = (uint32_t)layer->out.height * layer->out.width * layer->out.channels;
     layer->in2 = layer->in;
     finish(layer);
@@ -217,6 +217,14 @@ static void random_int8_params(fb_layer *layer) {
     layer->mult_int8 = mult_int8;
 }
 
+/* Of some layers products whose lower word is 0: ties. */
+static void random_ties(fb_layer *layer) {
+    uint32_t i;
+    if (draw(3)) return;
+    layer->shift = 33;
+    for (i = 0; i < layer->out.channels; i++) mult_int8[i] = 1 << between(20, 30);
+}
+
 static bool random_conv_int8(fb_layer *layer) {
     layer->kind = FB_CONV;
     layer->flags = (uint8_t)draw(2);
@@ -224,9 +232,25 @@ static bool random_conv_int8(fb_layer *layer) {
     layer->kernel_w = (uint8_t)between(1, 4);
     layer->stride_h = (uint8_t)between(1, 3);
     layer->stride_w = (uint8_t)between(1, 3);
-    if (!random_window(layer, (uint32_t)between(1, 20), (uint32_t)between(1, 9), true)) return false;
+    if (draw(4) == 0) layer->kernel_h = layer->kernel_w = layer->stride_h = layer->stride_w = 1;
+    if (!random_window(layer, (uint32_t)between(1, draw(4) ? 20 : 300), (uint32_t)between(1, 9), true)) return false;
     if (layer->out.size * layer->inputs > 200000) return false;
     random_int8_params(layer);
+    random_ties(layer);
+    return true;
+}
+
+static bool random_depthwise_int8(fb_layer *layer) {
+    layer->kind = FB_DEPTHWISE;
+    layer->flags = (uint8_t)draw(2);
+    layer->kernel_h = (uint8_t)(draw(2) ? 3 : between(1, 5));
+    layer->kernel_w = (uint8_t)(draw(2) ? 3 : between(1, 5));
+    layer->stride_h = (uint8_t)between(1, 3);
+    layer->stride_w = (uint8_t)between(1, 3);
+    if (!random_window(layer, (uint32_t)between(1, 5), 0, true)) return false;
+    layer->inputs = (uint32_t)layer->kernel_h * layer->kernel_w;
+    random_int8_params(layer);
+    random_ties(layer);
     return true;
 }
 
@@ -238,6 +262,33 @@ static bool random_dense_int8(fb_layer *layer) {
     finish(layer);
     random_int8_params(layer);
     return true;
+}
+
+static bool random_conv_bits(fb_layer *layer) {
+    static const uint8_t channels[] = {1, 7, 15, 16, 16, 17, 32, 32, 40, 48, 64, 100};
+    uint32_t c = channels[draw(sizeof channels)];
+    layer->kind = FB_CONV_BITS;
+    layer->flags = (uint8_t)(FB_FLAG_BINARY | draw(2) | (draw(2) ? FB_FLAG_ONES : 0u));
+    layer->kernel_h = (uint8_t)(draw(3) ? 3 : between(1, 6));
+    layer->kernel_w = (uint8_t)(draw(3) ? layer->kernel_h : between(1, 6));
+    layer->stride_h = (uint8_t)between(1, draw(4) ? 2 : 4);
+    layer->stride_w = (uint8_t)(draw(4) ? layer->stride_h : between(1, 4));
+    if (draw(5) == 0) layer->kernel_h = layer->kernel_w = layer->stride_h = layer->stride_w = 1;
+    if (layer->kernel_h == 3 && layer->kernel_w == 3 && c % 16 == 0 && draw(4)) layer->flags |= FB_FLAG_CHUNKS;
+    if (!random_window(layer, c, (uint32_t)between(1, 12), true)) return false;
+    if (layer->out.size * layer->inputs > 300000) return false;
+    layer->in.size = fb_words(c) * layer->in.height * layer->in.width * 2; /* of packed words */
+    random_bits(layer);
+    random_binary_params(layer);
+    layer->bits = bits;
+    return true;
+}
+
+/* Bits that are left over are 0. */
+static void clear_spare(const fb_layer *layer, int8_t *values) {
+    uint32_t plane = (uint32_t)layer->in.height * layer->in.width, spare = (16 - layer->in.channels % 16u) % 16, i;
+    uint16_t *last = (uint16_t *)(void *)values + (fb_words(layer->in.channels) - 1) * plane;
+    for (i = 0; i < plane; i++) last[i] &= (uint16_t)(0xFFFFu >> spare);
 }
 
 static bool random_max_pool(fb_layer *layer) {
@@ -298,6 +349,7 @@ static void check(const fb_kernel *kernel, fb_run_function *twin, generator *gen
         in2 = mixed ? DTCM + DTCM_SIZE - layer.in.size : DTCM;
         random_values(in, layer.in.size);
         random_values(in2, layer.in.size);
+        if (layer.kind == FB_CONV_BITS) clear_spare(&layer, in);
         twin(&layer, in, in2, expected, NULL);
         memset(actual, 0x55, sizeof actual);
         memset(scratch, 0x55, sizeof scratch);
@@ -371,8 +423,10 @@ static void run(void) {
     CHECK(FB_CONV_BINARY_MVE, fb_conv_bin_reference, random_conv_binary, 200);
     CHECK(FB_CONV_BINARY_MVE, fb_conv_bin_reference, random_conv_limits, 100);
     CHECK(FB_DENSE_BINARY_MVE, fb_dense_bin, random_dense_binary, 100);
-    CHECK(FB_CONV_INT8_MVE, fb_conv_int8, random_conv_int8, 100);
+    CHECK(FB_CONV_INT8_MVE, fb_conv_int8, random_conv_int8, 300);
+    CHECK(FB_DEPTHWISE_INT8_MVE, fb_depthwise_int8, random_depthwise_int8, 300);
     CHECK(FB_DENSE_INT8_MVE, fb_dense_int8, random_dense_int8, 100);
+    CHECK(FB_CONV_BITS_MVE, fb_conv_bits_reference, random_conv_bits, 300);
     CHECK(FB_MAX_POOL_MVE, fb_max_pool, random_max_pool, 200);
     CHECK(FB_AVERAGE_POOL_MVE, fb_average_pool, random_average_pool, 200);
     CHECK(FB_ADD_MVE, fb_add, random_add, 200);

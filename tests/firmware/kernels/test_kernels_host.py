@@ -22,10 +22,10 @@ from tests.patience import PATIENCE
 CORE = ROOT / "firmware/core"
 PROGRAM = Path(__file__).with_name("kernels_host.c")
 LAYERS = 1000
-TWINS = "add average_pool conv_bin_reference conv_int8 dense_bin dense_int8 max_pool".split()
+TWINS = "add average_pool conv_bin_reference conv_bits_reference conv_int8 dense_bin dense_int8 max_pool".split()
 HOST_KERNELS = sorted(path for family in ("x86", "neon") for path in (CORE / "kernels" / family).glob("*.c"))
 WARNINGS = "-std=c99 -Wall -Wextra -Wconversion -Wpedantic -Werror".split()
-NEON = {f"fb_{name}_neon" for name in "conv_bin dense_bin dense_int8 max_pool average_pool add".split()}
+NEON = {f"fb_{name}_neon" for name in "conv_bin conv_bits dense_bin dense_int8 max_pool average_pool add".split()}
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,8 @@ def expected_kernels(name: str) -> set[str]:
     if name != "x86-64":
         return NEON
     flags = set(re.findall(r"\S+", Path("/proc/cpuinfo").read_text(encoding="utf-8")))
-    kernels = {"sse4_1": "max_pool_sse4", "avx2": "conv_bin_avx2 dense_bin_avx2 dense_int8_avx2 add_avx2",
+    kernels = {"sse4_1": "max_pool_sse4", "avx2": "conv_bin_avx2 conv_bits_avx2 dense_bin_avx2 dense_int8_avx2"
+               " add_avx2",
                "avx512_vnni": "conv_bin_vnni conv_int8_vnni"}  # fmt: skip
     return {f"fb_{kernel}" for flag, names in kernels.items() if flag in flags for kernel in names.split()}
 

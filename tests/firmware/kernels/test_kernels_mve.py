@@ -23,7 +23,17 @@ COMPILER, EMULATOR = "arm-none-eabi-gcc", "qemu-system-arm"
 FLAGS = "-mcpu=cortex-m55 -mfloat-abi=hard -mthumb -std=c99 -Wall -Wextra -Wconversion -Wpedantic -Werror".split()
 LINK = "-nostartfiles -Wl,--section-start=.vectors=0 -Wl,-Ttext=0x400 -Wl,-Tbss=0x21000000 -Wl,-e,vectors".split()
 BOARD = "-M mps3-an547 -display none -monitor none -serial null -semihosting-config enable=on,target=native".split()
-TWINS = ("conv_bin_reference", "dense_bin", "conv_int8", "dense_int8", "max_pool", "average_pool", "add")
+TWINS = (
+    "conv_bin_reference",
+    "conv_bits_reference",
+    "dense_bin",
+    "conv_int8",
+    "dense_int8",
+    "depthwise_int8",
+    "max_pool",
+    "average_pool",
+    "add",
+)
 
 pytestmark = pytest.mark.skipif(
     not (shutil.which(COMPILER) and shutil.which(EMULATOR)),

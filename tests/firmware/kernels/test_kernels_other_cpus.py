@@ -15,7 +15,7 @@ import pytest
 from tests.firmware.kernels.test_kernels_host import CORE, HOST_KERNELS, PROGRAM, TWINS, Target, compile_objects, run
 
 SSE4 = {"fb_max_pool_sse4"}
-AVX2 = {f"fb_{name}_avx2" for name in "conv_bin dense_bin dense_int8 add".split()}
+AVX2 = {f"fb_{name}_avx2" for name in "conv_bin conv_bits dense_bin dense_int8 add".split()}
 CPUS = {"Conroe": set(), "Nehalem": SSE4, "Haswell": SSE4 | AVX2}  # without SSE4.1, without AVX, without AVX-512
 PLAIN = Target("gcc", ("-O2",))
 

@@ -36,7 +36,15 @@ def build(folder: Path, flash: str, slots_c: Path = FIRMWARE / "app" / "fb_slots
     flags += [
         f"-I{place}" for place in (BOARD, *(FIRMWARE / name for name in ("boards", "app", "core/include", "sim")))
     ]
-    names = ("store/fb_store", "run/fb_crc32", "run/fb_status", "run/fb_open", "run/fb_layer", "run/fb_kinds")
+    names = (
+        "store/fb_store",
+        "run/fb_crc32",
+        "run/fb_status",
+        "run/fb_open",
+        "run/fb_layer",
+        "run/fb_kinds",
+        "run/fb_front_end",
+    )
     core = [FIRMWARE / "core" / f"{name}.c" for name in names]
     sources = [HERE / "slots_power_loss.c", slots_c, FIRMWARE / "app" / "fb_ledger.c"]
     sources += [FIRMWARE / "sim" / "fb_flash_sim.c", *core]

@@ -122,7 +122,10 @@ def test_a_file_that_is_not_there_or_is_a_folder_is_refused(tmp_path: Path) -> N
         (wav(EXACT.tobytes())[:-100], "cut short: 3,100 bytes of samples, 3,200 announced"),
         (wav(EXACT.tobytes() + b"x"), "1 bytes at its end are no whole sample"),
         (wav(bytes(3200)), "silent"),
+        (wav(np.full(1600, -700, "<i2").tobytes()), "silent: every sample is -700"),
         (wav(np.where(np.arange(1600) % 8 < 2, 32767, 0).astype("<i2").tobytes()), "clipped: 25.0 %"),
+        (wav(np.where(np.arange(1600) % 8 < 2, 255, 128).astype(np.uint8).tobytes(), bits=8), "clipped: 25.0 %"),
+        (wav(np.where(np.arange(1600) % 8 == 1, 32767, 0).astype("<i2").tobytes(), channels=2), "clipped: 25.0 %"),
     ],
 )
 def test_what_is_odd_is_noted(data: bytes, note: str) -> None:

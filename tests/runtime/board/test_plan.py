@@ -17,7 +17,7 @@ from flipbit.runtime.commands.device import main as device_main
 from flipbit.runtime.core.model import Model
 from flipbit.runtime.link.device import open_device
 from tests.checkout import ROOT
-from tests.nets.small_nets import small_image
+from tests.nets.small_nets import newer_image, small_image
 
 NAMES = board_names()
 EMULATED = [name for name in NAMES if load_profile(name).qemu]
@@ -54,6 +54,20 @@ def test_ram_and_kernels_are_those_the_board_reports(board: str, image: Path, fo
     assert info.ram_free == plan.ram_free
     assert (info.arena_least + ends, info.arena_size + ends) == (plan.ram_needed, plan.ram_fastest)
     assert [(x.kernel, x.live, x.scratch) for x in layers] == [(x.kernel, x.live, x.scratch) for x in plan.layers]
+
+
+def test_a_board_with_small_code_is_planned_with_the_kernels_it_has(folder: Path) -> None:
+    """Depthwise layers: by reference kernels there, by faster ones on a larger board with the same core."""
+    board = "stm32vldiscovery"
+    needs(board)
+    image = folder / "newer.fbit"
+    image.write_bytes(newer_image())
+    plan, other = (board_plan(Model(image), name) for name in (board, "lm3s6965evb"))
+    with open_device(f"qemu:{board}", build(load_profile(board), image, folder).elf) as device:
+        layers = device.bench(repeats=1)[0]
+    assert load_profile(board).small_code and not load_profile("lm3s6965evb").small_code
+    assert [(x.kernel, x.live, x.scratch) for x in layers] == [(x.kernel, x.live, x.scratch) for x in plan.layers]
+    assert {x.kernel for x in other.layers} - {x.kernel for x in plan.layers} >= {"fb_depthwise_bin_pairs"}
 
 
 @pytest.mark.parametrize("board", NAMES)

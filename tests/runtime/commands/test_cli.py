@@ -57,7 +57,10 @@ def save_picture(path: Path, pixels: np.ndarray) -> Path:
     return path
 
 
-VERBS = "train export verify show run info profile compare bench finetune flash device reproduce study".split()
+VERBS = (
+    "train export verify show run info profile compare serve bench cost fleet pareto finetune flash device reproduce "
+    "study"
+).split()
 
 
 def help_of(capsys: pytest.CaptureFixture[str], *words: str) -> str:

@@ -157,6 +157,14 @@ def test_an_emulated_board_learns_the_bits_of_the_simulated_one(files: Path) -> 
         (("--samples", "40"), "has 40 images; at least 1 to learn from"),
         (("--steps", "0"), "at least 1"),
         (("--rate", "2"), "at most 1"),
+        (("--rate", "0.1"), "--rate 0.1: --method bias does not use it; these do: sr, sr+bias, buffer"),
+        (("--method", "sr", "--bias-rate", "0.1"), "--method sr does not use it"),
+        (("--method", "bias", "--augment", "both"), "these do: adapt, gain+bias"),
+        (("--method", "recalibrate", "--layers", "0-1"), "no layer that learns has references"),
+        (
+            ("--layers", "50-60"),
+            "this net cannot be trained in operations 50 to 60: nothing in that range is trainable",
+        ),
         (("--buffer-bits", "3"), "--method buffer"),
         (("--drift", "rain:1"), "cast, dim, blur, noise"),
         (("--drift", "cast:9"), "severity"),
@@ -165,6 +173,8 @@ def test_an_emulated_board_learns_the_bits_of_the_simulated_one(files: Path) -> 
         (("--arena", "100"), "the arena needs"),
         (("-o", "/nowhere/x.fbit"), "/nowhere/x.fbit: No such file or directory"),
         (("--bc", "model.h5"), "--compare"),
+        (("--remember",), "--remember is for emulated boards (qemu:BOARD), not for sim:nrf52840-dk"),
+        (("--remember", "--target", "qemu:microbit"), "flipbit flash --board microbit --model"),
     ],
 )
 def test_bad_input_is_explained_and_ends_with_2(files: Path, capsys: pytest.CaptureFixture, more, says) -> None:

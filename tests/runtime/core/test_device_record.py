@@ -25,9 +25,9 @@ def test_the_bytes_are_those_of_the_document() -> None:
 
 @pytest.mark.parametrize(("data", "says"), [
     (b"", "0 bytes"),
-    (RECORD.pack()[: RECORD_HEAD - 1], "no record"),
+    (RECORD.pack()[: RECORD_HEAD - 1], "not a device's record"),
     (RECORD.pack()[:-1], "expected 67"),
-    (b"FBIT" + RECORD.pack()[4:], "no record"),
+    (b"FBIT" + RECORD.pack()[4:], "not a device's record"),
     (RECORD.pack().replace(b"FBL2", b"FBLR"), "earlier version"),
     (RECORD.pack().replace(b"FBL2", b"FBL9"), "FBL9"),
 ])  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +12,7 @@ from flipbit.runtime.core.learner import Learner, LearnerConfig
 from flipbit.runtime.errors import ArenaError, ArgumentError, StateError
 from flipbit.runtime.image import reference
 from flipbit.runtime.image.reader import read_image
-from tests.nets.small_nets import photos, small_image
+from tests.nets.small_nets import bits_image, newer_image, photos, small_image
 
 BITS = LearnerConfig(bits=True, bias=False)
 BOTH = LearnerConfig(bits=True, bias=True)
@@ -44,11 +45,12 @@ def summed_gradients(
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_gradients_of_every_kind_of_operation_agree_with_autograd(seed: int) -> None:
+@pytest.mark.parametrize("net", [small_image, newer_image])
+def test_gradients_of_every_kind_of_operation_agree_with_autograd(net: Callable[[int], bytes], seed: int) -> None:
     pytest.importorskip("torch")
     from tests.nets.straight_through import gradients
 
-    image, (inputs, labels) = small_image(seed), samples(32, seed)
+    image, (inputs, labels) = net(seed), samples(32, seed)
     expected = gradients(read_image(image), inputs, labels)
     weights, biases = summed_gradients(Learner(image, BOTH), inputs, labels)
     binary = [i for i, op in enumerate(read_image(image).operations) if op.weights is not None and op.binary]
@@ -81,9 +83,12 @@ def test_gradients_of_resnet8_on_real_images_agree_with_autograd(cifar10, tmp_pa
 # Memory
 
 
-@pytest.mark.parametrize("config", [BOTH, replace(BITS, buffer_bits=3, start=2)])
-def test_the_arena_changes_time_and_nothing_else(config: LearnerConfig) -> None:
-    image, (inputs, labels) = small_image(), samples()
+@pytest.mark.parametrize("config", [
+    BOTH, replace(BITS, buffer_bits=3, start=2), replace(BOTH, sum_bits=16), replace(BITS, sum_bits=8),
+])  # fmt: skip
+@pytest.mark.parametrize("net", [small_image, newer_image])
+def test_the_arena_changes_time_and_nothing_else(net: Callable[[], bytes], config: LearnerConfig) -> None:
+    image, (inputs, labels) = net(), samples()
     first = Learner(image, config)
     passes = set()
     for arena in np.linspace(first.arena_least, first.arena_fast, 6).astype(int):
@@ -102,6 +107,23 @@ def test_an_arena_that_is_too_small_is_refused_with_what_it_needs() -> None:
     needed = Learner(small_image(), BOTH).arena_least
     with pytest.raises(ArenaError, match=f"{needed:,} bytes"):
         Learner(small_image(), BOTH, needed // 2).step(inputs, labels)
+
+
+@pytest.mark.parametrize(("sum_bits", "like"), [(16, 0.999999), (8, 0.994)])
+def test_narrow_sums_take_less_arena_and_are_those_of_32_bits_rounded_fairly(sum_bits: int, like: float) -> None:
+    image, (inputs, labels) = small_image(), samples(48)
+    wide, narrow = Learner(image, BITS), Learner(image, replace(BITS, sum_bits=sum_bits))
+    assert narrow.arena_fast < wide.arena_fast
+    exact, _ = summed_gradients(wide, inputs, labels)
+    errors: dict[int, list[np.ndarray]] = {op: [] for op in exact}
+    for seed in range(20):
+        found, _ = summed_gradients(Learner(image, replace(BITS, sum_bits=sum_bits, seed=seed)), inputs, labels)
+        for op, g in found.items():
+            assert cosine(g, exact[op]) > like
+            errors[op].append(g - exact[op])
+    for several in errors.values():  # they cancel each other out
+        one, mean = np.sqrt(np.mean(np.square(several))), np.sqrt(np.mean(np.square(np.mean(several, 0))))
+        assert 0 < mean < 0.35 * one  # 1 / sqrt(20) = 0.22
 
 
 # Updates
@@ -232,6 +254,17 @@ def test_a_state_of_another_net_or_configuration_or_a_damaged_one_is_refused() -
         damaged[at] ^= 1
         with pytest.raises(StateError):
             Learner(image, BOTH, state=bytes(damaged))
+
+
+def test_where_gradients_end_is_said_with_the_layers_behind_it() -> None:
+    data = bits_image()
+    operations = read_image(data).operations
+    with pytest.raises(ArgumentError, match=r"gradients cannot pass \w+ \(conv_bits\)") as error:
+        Learner(data, LearnerConfig(bits=False, bias=True))
+    last = max(i for i, op in enumerate(operations) if op.kind == "conv_bits")
+    first = next(i for i, op in enumerate(operations) if i > last and op.kind == "dense")
+    assert f"--layers {first}-{len(operations) - 1} (first_op={first})" in str(error.value)
+    Learner(data, LearnerConfig(bits=False, bias=True, first_op=first))
 
 
 def test_arguments_that_make_no_sense_are_refused() -> None:

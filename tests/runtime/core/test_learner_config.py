@@ -11,22 +11,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flipbit.runtime.core.learner import Learner, _CConfig, _core
-from flipbit.runtime.core.learner_config import PACKED, LearnerConfig
+from flipbit.runtime.core.learner_config import PACKED, SUM_BITS, LearnerConfig
 from flipbit.runtime.core.library import Opened, status_name
 from flipbit.runtime.errors import ArgumentError, StateError
 from tests.nets.small_nets import small_image
 
 U16, U32 = st.integers(0, 0xFFFF), st.integers(0, 0xFFFFFFFF)
-EXAMPLE = LearnerConfig(0x12345678, 3, 2, True, True, 5, 0x102)
-BYTES = bytes.fromhex("78563412 00 03 02 03 0500 0201 00000000")
-RULE, LEARNS, ZEROS = 4, 7, 12  # offsets
+EXAMPLE = LearnerConfig(0x12345678, 3, 2, True, True, 5, 0x102, 0, True, 1, 18, 250, 8)
+BYTES = bytes.fromhex("78563412 00 03 02 17 0500 0201 01 12 FA00")
+RULE, LEARNS, RECALIBRATE, AUGMENT = 4, 7, 12, 13  # offsets
 
 
 @st.composite
 def configs(draw: st.DrawFn) -> LearnerConfig:
     bits = draw(st.integers(0, 8))
     start = draw(st.integers(0, (1 << bits) - 1))
-    return LearnerConfig(draw(U32), bits, start, draw(st.booleans()), draw(st.booleans()), draw(U16), draw(U16))
+    bools = [draw(st.booleans()) for _ in range(3)]
+    recalibrate = draw(st.integers(0, 255))
+    return LearnerConfig(
+        draw(U32), bits, start, bools[0], bools[1], draw(U16), draw(U16), 0, bools[2], recalibrate,
+        draw(st.integers(0, 31)), draw(U16) if recalibrate else 0, draw(st.sampled_from(SUM_BITS)) if bools[0] else 32,
+    )  # fmt: skip
 
 
 def through_c(packed: bytes) -> bytes | str:
@@ -66,8 +71,8 @@ def test_c_and_python_refuse_the_same_bytes(packed: bytes) -> None:
 
 
 @pytest.mark.parametrize("packed", [
-    *(changed(RULE, rule) for rule in (1, 2, 255)), changed(RULE + 1, 9), changed(RULE + 2, 8), changed(LEARNS, 4),
-    *(changed(at, 1) for at in range(ZEROS, PACKED.size)),
+    *(changed(RULE, rule) for rule in (1, 2, 255)), changed(RULE + 1, 9), changed(RULE + 2, 8), changed(LEARNS, 24),
+    changed(LEARNS, 8), changed(LEARNS, 18), changed(RECALIBRATE, 0), changed(AUGMENT, 32),
 ])  # fmt: skip
 def test_bytes_of_no_configuration_are_refused(packed: bytes) -> None:
     assert through_c(packed) == "FB_ERR_ARGUMENT"
@@ -99,6 +104,7 @@ def test_the_core_trains_with_no_other_rule() -> None:
 
 @pytest.mark.parametrize("other", [
     {"seed": 2}, {"buffer_bits": 3}, {"start": 0}, {"bits": False}, {"bias": False}, {"first_op": 1}, {"last_op": 9},
+    {"gain": True}, {"augment": 1}, {"sum_bits": 16},
 ])  # fmt: skip
 def test_a_state_is_of_one_configuration(other: dict) -> None:
     config = LearnerConfig(1, 2, 1, True, True)

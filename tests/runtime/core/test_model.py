@@ -19,7 +19,7 @@ from flipbit.runtime.image import reference
 from flipbit.runtime.image.inputs import Pixels, quantize, to_planes
 from flipbit.runtime.image.reader import Tensor
 from tests.checkout import ROOT
-from tests.nets.small_nets import photos, small_graph, small_image
+from tests.nets.small_nets import newer_graph, newer_image, photos, small_graph, small_image
 
 CORE = ROOT / "firmware/core"
 
@@ -33,11 +33,16 @@ def planes(x: np.ndarray) -> np.ndarray:
     return np.moveaxis(x, -1, 1) if x.ndim == 4 else x
 
 
-def test_every_tensor_has_the_bits_of_both_numpy_versions(model: Model) -> None:
+@pytest.mark.parametrize("newer", [False, True])
+@pytest.mark.parametrize("seed", range(3))
+def test_every_tensor_has_the_bits_of_both_numpy_versions(newer: bool, seed: int) -> None:
+    model, graph = (
+        (Model(newer_image(seed)), newer_graph(seed)) if newer else (Model(small_image(seed)), small_graph(seed))
+    )
     x = photos(10)
     found = model.tensors(x)
     mine = reference.run(model.image, planes(found["input"]))
-    exported = oracle.run(small_graph(), (x.astype(np.float64) - 128) / 128)
+    exported = oracle.run(graph, (x.astype(np.float64) - 128) / 128)
     assert list(found) == ["input", *(layer.name for layer in model.layers)]
     for layer in model.layers:
         assert (planes(found[layer.name]) == mine[layer.output]).all(), layer.name
@@ -193,6 +198,16 @@ def test_a_grey_picture_may_leave_its_channel_out() -> None:
     assert (one.shape, batched) == ((1, 1, 9, 8), False)
     many, batched = to_planes(np.zeros((4, 9, 8), np.int8), grey, None)
     assert (many.shape, batched) == ((4, 1, 9, 8), True)
+
+
+def test_a_sequence_may_leave_its_height_out() -> None:
+    sequence = Tensor(1, 9, 2, zero_point=0, rank=3, scale=1.0)
+    values = np.arange(18, dtype=np.int8).reshape(9, 2)
+    one, batched = to_planes(values, sequence, None)
+    assert (one.shape, batched) == ((1, 2, 1, 9), False)
+    many, batched = to_planes(np.stack([values, values]), sequence, None)
+    assert (many.shape, batched) == ((2, 2, 1, 9), True)
+    assert (many[1] == to_planes(values[None], sequence, None)[0]).all() and (one[0, :, 0].T == values).all()
 
 
 @given(st.floats(-1e9, 1e9), st.floats(2**-20, 2**20), st.integers(-128, 127))

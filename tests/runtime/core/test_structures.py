@@ -12,10 +12,11 @@ from flipbit.runtime.audio import front_end
 from flipbit.runtime.core import learner, learner_config, store
 from flipbit.runtime.core import library as core
 from flipbit.runtime.core.model import ARENA_ALIGN
+from flipbit.runtime.recordings import core_front_end, listener
 from tests.checkout import ROOT
 
 FIRMWARE = ROOT / "firmware"
-HEADERS = ("stdio.h", "stddef.h", "flipbit.h", "fb_train.h", "fb_store.h", "fb_audio.h", "fb_flash_sim.h")
+HEADERS = ("stdio.h", "stddef.h", "flipbit.h", "fb_train.h", "fb_store.h", "fb_listen.h", "fb_flash_sim.h")
 
 # What a structure is called in C. Of fb_flash only the first fields are read; of fb_train_config none is: it is filled
 # by C. All others are whole.
@@ -33,6 +34,11 @@ STRUCTURES: dict[type[ctypes.Structure], str] = {
     store._CFlash: "fb_flash",
     front_end._CAudioConfig: "fb_audio_config",
     front_end._CAudio: "fb_audio",
+    core_front_end._CSignalConfig: "fb_signal_config",
+    core_front_end._CFrontEnd: "fb_front_end",
+    listener._CListenConfig: "fb_listen_config",
+    listener._CDetection: "fb_detection",
+    listener._CListen: "fb_listen",
 }
 FOLDERS = ("runtime", "train", "export", "studies", "firmware", "docker")
 BASE = re.compile(r"(Structure|Union)$")
@@ -42,7 +48,10 @@ OPAQUE = {learner._CConfig}
 
 def test_every_structure_of_the_runtime_is_looked_at() -> None:
     here = {
-        kind for module in (core, learner, store, front_end) for kind in vars(module).values() if _is_structure(kind)
+        kind
+        for module in (core, learner, store, front_end, core_front_end, listener)
+        for kind in vars(module).values()
+        if _is_structure(kind)
     }
     assert here == set(STRUCTURES)
     names = {name for folder in FOLDERS for path in (ROOT / folder).rglob("*.py") for name in _defined(path)}

@@ -242,7 +242,7 @@ def test_the_monitor_shows_what_a_board_says(elf: Elf) -> None:
         (["info", "--port", "qemu:toaster"], "there is no board toaster; boards are"),
         (["info", "--port", "qemu:../../etc"], "there is no board"),
         (["info", "--port", "qemu:microbit", "--firmware", "/nowhere.elf"], "/nowhere.elf: no such file"),
-        (["info", "--port", "qemu:pico", "--firmware", "/nowhere.elf"], "QEMU does not have the Raspberry Pi Pico"),
+        (["info", "--port", "qemu:pico", "--firmware", "/nowhere.elf"], "QEMU does not emulate the Raspberry Pi Pico"),
         (["select", "--port", "unix:/nowhere", "third"], "expected a number, or built-in"),
         (["bench", "--port", "unix:/nowhere", "--repeats", "0"], "at least 1"),
     ],

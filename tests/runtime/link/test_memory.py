@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from flipbit.runtime.board.profile import BoardError, build, load_profile
+from flipbit.runtime.commands.cli import main as flipbit
 from flipbit.runtime.commands.device import main as device
 from flipbit.runtime.commands.flash import main as flash
 from flipbit.runtime.link.memory import BoardMemory, state_folder
 from tests.nets.small_nets import small_image
+from tests.runtime.tune.labelled import labelled
 
 FLASHED, UPLOADED = small_image(0), small_image(1)
 
@@ -77,6 +79,20 @@ def test_a_board_keeps_its_program_and_its_images(
     flashed(board, folder, "--fresh")
     capsys.readouterr()
     assert {image["crc"] for image in told(capsys, "info", *port)["images"]} == {crc(FLASHED), None}
+
+
+def test_a_board_keeps_what_it_learned(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """On the micro:bit, through QEMU's model of its flash controller."""
+    flashed("microbit", folder, "--fresh")
+    files, came_back, port = labelled(tmp_path), tmp_path / "back.fbit", "qemu:microbit"
+    (files / "net.fbit").write_bytes(FLASHED)
+    learning = ("finetune", files / "net.fbit", "--data", files / "data.npz", "--target", port, "--method", "sr+bias")
+    few = ("--rate", "0.05", "--steps", "2", "--samples", "6", "--remember", "-o", files / "tuned.fbit", "--json")
+    capsys.readouterr()
+    assert flipbit([str(word) for word in (*learning, *few)]) == 0
+    assert json.loads(capsys.readouterr().out)["saved"] is True
+    told(capsys, "download", came_back, "--port", port)  # switched off and on since
+    assert came_back.read_bytes() == (files / "tuned.fbit").read_bytes() != FLASHED
 
 
 def test_a_board_whose_flash_no_emulator_writes_keeps_its_program(

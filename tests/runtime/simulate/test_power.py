@@ -160,13 +160,18 @@ def test_work_is_known_by_shape_not_by_weights() -> None:
 def test_each_method_has_counts_of_its_own() -> None:
     biases = LearnerConfig(bits=False, bias=True)
     every = [SR, biases, LearnerConfig(bias=True), LearnerConfig(buffer_bits=2, start=1), LearnerConfig(first_op=2)]
+    recalibrate = LearnerConfig(bits=False, recalibrate=1)
+    assert Workload(small_image(), recalibrate).method == "recalibrate"
+    adapt = LearnerConfig(bits=False, bias=True, gain=True, recalibrate=1)
+    assert Workload(small_image(), adapt).method == "gain+bias"
     methods = [Workload(small_image(), config).method for config in every]
     assert methods == ["sr", "bias", "sr+bias", "buffer", "sr of 2 to 65535"]
     assert len({Workload(small_image(), config).signature for config in every}) == len(every)
     assert Workload(small_image(), biases).weights == 16 + 16 + 19 + 6 + 7 + 5
     for core in {count["core"] for count in _counts()}:
         found = {c["method"]: c["runs"][0] for c in _counts() if (c["core"], c["model"]) == (core, "resnet8")}
-        assert set(found) == {"sr", "bias", "sr+bias", "buffer"}, f"resnet8 on {core}: firmware/count/learn.py --store"
+        expected = {"sr", "bias", "sr+bias", "buffer", "gain+bias", "recalibrate"}
+        assert set(found) == expected, f"resnet8 on {core}: firmware/count/learn.py --store"
         ends = {name: sum(p["end"] for p in run["passes"] if p["phase"] == "update") for name, run in found.items()}
         assert ends["bias"] < ends["sr"] < ends["sr+bias"] < ends["buffer"]
 

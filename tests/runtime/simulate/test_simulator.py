@@ -15,7 +15,7 @@ from flipbit.runtime.errors import ArenaError, ArgumentError
 from flipbit.runtime.simulate.power import PROGRAM_RAM, load_device
 from flipbit.runtime.simulate.simulator import Policy, SimulatedDevice, memory_of
 from flipbit.runtime.simulate.supply import Battery, Capacitor, SupplyEmptyError, Trace, parse_supply
-from tests.nets.small_nets import photos, small_image
+from tests.nets.small_nets import photos, referenced_image, small_image
 
 SR = LearnerConfig()
 BOTH = LearnerConfig(bits=True, bias=True, buffer_bits=2, start=1)
@@ -49,6 +49,16 @@ def run(device: SimulatedDevice) -> tuple[bytes, bytes]:
     for _ in run_steps(device, *samples(), RATES):
         pass
     return device.image, device.state
+
+
+def test_a_device_recalibrates_some_of_its_layers() -> None:
+    config = LearnerConfig(bits=False, recalibrate=1, last_op=1)
+    learner = Learner(referenced_image(), config)
+    learner.step(*samples(), 0, 0)
+    device = SimulatedDevice(BOARD, referenced_image(), config)
+    for _ in run_steps(device, *samples(), Rates([0.0], [0.0])):
+        pass
+    assert device.image == learner.image != referenced_image()
 
 
 # Power failures

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +12,9 @@ from flipbit.runtime.core.learner import Learner
 from flipbit.runtime.core.target import TargetLostPower
 from flipbit.runtime.image.reader import read_image
 from flipbit.runtime.tune.job import Job
-from flipbit.runtime.tune.methods import METHODS
+from flipbit.runtime.tune.methods import METHODS, augmenting, default_method
 from flipbit.runtime.tune.run import tune, tune_on_board
-from tests.nets.small_nets import small_image
+from tests.nets.small_nets import referenced_image, small_image
 from tests.runtime.tune.labelled import labelled, some_samples
 
 
@@ -24,14 +25,31 @@ def files(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_learns_what_its_name_says(files: Path, method: str) -> None:
-    result = tune(small_image(), some_samples(files), "nrf52840-dk", Job(method, 3, seed=2))
-    before, after = read_image(small_image()), read_image(result.image)
+    image = referenced_image() if METHODS[method].recalibrate else small_image()
+    result = tune(image, some_samples(files), "nrf52840-dk", Job(method, 3, seed=2))
+    before, after = read_image(image), read_image(result.image)
     bits = any(
         not np.array_equal(a.weights, b.weights) for a, b in zip(before.operations, after.operations) if a.binary
     )
     int8 = [(a, b) for a, b in zip(before.operations, after.operations) if a.weights is not None and not a.binary]
     assert bits == METHODS[method].bits == (sum(row.flips for row in result.rows) > 0)
-    assert any(not np.array_equal(a.bias, b.bias) for a, b in int8) == METHODS[method].bias
+    last = int8[-1]  # has no reference
+    assert (not np.array_equal(last[0].bias, last[1].bias)) == METHODS[method].bias
+    assert (not np.array_equal(last[0].multiplier, last[1].multiplier)) == METHODS[method].gain
+    first = before.operations[0], after.operations[0]
+    moves = METHODS[method].gain or METHODS[method].recalibrate
+    assert (not np.array_equal(first[0].multiplier, first[1].multiplier)) == moves
+
+
+def test_an_image_with_references_is_adapted_and_another_moves_its_biases() -> None:
+    assert [default_method(read_image(image)) for image in (referenced_image(), small_image())] == ["adapt", "bias"]
+
+
+def test_photos_are_mirrored_and_shifted_and_other_inputs_are_not() -> None:
+    image = read_image(small_image())  # 9×8 pixels: no photo
+    assert augmenting(None, image) == 0 and augmenting("both", image) == 18 and augmenting("mirror", image) == 16
+    tensors = [replace(t, height=32, width=32) if i == image.input else t for i, t in enumerate(image.tensors)]
+    assert augmenting(None, replace(image, tensors=tensors)) == 18 and augmenting("none", image) == 0
 
 
 class Restarting(Learner):

@@ -102,7 +102,7 @@ def test_a_users_npz_with_and_without_test_images(tmp_path: Path) -> None:
         ({"x_train": np.zeros((5, 4)), "y_train": np.zeros(5, int)}, r"x_train has shape \(5, 4\)"),
         ({"x_train": np.zeros((5, 4, 4)) - 7, "y_train": np.zeros(5, int)}, "holds -7 to -7; expected 0 to 255"),
         ({"x_train": np.zeros((5, 4, 4)), "y_train": np.zeros(4, int)}, "4 labels for 5 images"),
-        ({"x_train": np.zeros((5, 4, 4)), "y_train": np.zeros(5)}, "must be class numbers"),
+        ({"x_train": np.zeros((5, 4, 4)), "y_train": np.array(list("abcde"))}, "must be class numbers"),
         ({"x_train": np.zeros((5, 4, 4)), "y_train": np.arange(5)}, "no class has five images"),
     ],
 )

@@ -41,7 +41,10 @@ def test_resnet8_is_mlperf_tinys_topology() -> None:
     assert sum(row.macs for row in rows) == 12_501_632  # 12.5 M, as MLPerf Tiny states
 
 
-@pytest.mark.parametrize(("name", "bits", "macs"), [("flip-s", 111_024, 15_925_728), ("flip-m", 237_744, 24_035_968)])
+@pytest.mark.parametrize(
+    ("name", "bits", "macs"),
+    [("flip-s", 111_024, 15_925_728), ("flip-m", 237_744, 24_035_968), ("flip-l", 293_040, 38_191_744)],
+)
 def test_the_nets_drawn_for_one_bit_weights_have_one_large_stage_without_a_shortcut(
     name: str, bits: int, macs: int
 ) -> None:
@@ -49,6 +52,18 @@ def test_the_nets_drawn_for_one_bit_weights_have_one_large_stage_without_a_short
     assert [row.name for row in rows if row.output == (32, 32, 16) and row.weights] == ["conv1", "conv2"]
     assert sum(row.weights for row in rows if "conv" in row.kind) == bits
     assert sum(row.macs for row in rows) == macs
+
+
+def test_bireal_reads_signs_in_all_convolutions_but_the_first_each_with_a_shortcut_around_it() -> None:
+    model = build("bireal", CIFAR, 10)
+    first, *others = quantized_layers(model)
+    assert first.input_quantizer is None
+    assert all(type(layer.input_quantizer).__name__ == "SteSign" for layer in others)
+    adds = [layer for layer in model.layers if type(layer).__name__ == "Add"]
+    assert len(adds) == len(others) == 4
+    rows = layer_rows(model)
+    assert sum(row.weights for row in rows if "conv" in row.kind) == 277_344
+    assert sum(row.macs for row in rows) == 29_197_568
 
 
 def test_resnet56_has_55_convolutions() -> None:

@@ -11,8 +11,9 @@ import pytest
 from flipbit.train import Settings, run
 from flipbit.train.checkpoint import Checkpoint
 from flipbit.train.keras_larq import keras
-from flipbit.train.loop import Watcher, train
+from flipbit.train.loop import train
 from flipbit.train.nets.model_file import load_model, save_model
+from flipbit.train.trainer import Watcher
 
 FAST = ["--method", "bc", "--epochs", "2", "--limit", "256", "--no-plot", "--no-tensorboard"]
 CODE = """
