@@ -84,9 +84,9 @@ def guarded(
         tell(f"\n{stopped}")
         return exit_status(error)
     except Exception as error:
-        if asked_to_stop():  # Ctrl-C inside a library, which made another error of it
+        if asked := asked_to_stop():  # Ctrl-C inside a library, which made another error of it
             tell(f"\n{stopped}")
-            return 130
+            return exit_status(asked)
         _keep_quiet(sys.stdout)
         reason = _missing(error, extras) or _reason(error, also)
         if reason is None:

@@ -18,6 +18,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
@@ -40,41 +41,60 @@ def exit_status(error: KeyboardInterrupt) -> int:
     return error.status if isinstance(error, Stopped) else 130
 
 
-_interrupted = False
+# What asked this process to end since the outermost stops_cleanly() began, and how many blocks now wait to hear of it.
+_asked: KeyboardInterrupt | None = None
+_waiting = 0
 
 
-def asked_to_stop() -> bool:
-    """Whether Ctrl-C was pressed since the outermost :func:`stops_cleanly` began: a library may have caught it."""
-    return _interrupted
+def asked_to_stop() -> KeyboardInterrupt | None:
+    """What Ctrl-C or a signal raised since the outermost :func:`stops_cleanly` began: it may have been lost on its way.
+
+    Python raises it between two instructions. In a destructor or a callback it is printed and forgotten, and a library
+    may make another error of it: whatever goes on for long asks here, too.
+    """
+    return _asked
+
+
+def _raise(error: KeyboardInterrupt) -> None:
+    global _asked
+    _asked = error
+    if not _waiting:
+        raise error
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    global _interrupted
-    _interrupted = True
-    raise KeyboardInterrupt
+    _raise(KeyboardInterrupt())
 
 
 def _stop(number: int, _frame: FrameType | None) -> None:
     for each in SIGNALS:  # once is enough: what is being cleaned up is not interrupted
         signal.signal(each, signal.SIG_IGN)
-    raise Stopped(number)
+    _raise(Stopped(number))
+
+
+def wait_for_stop() -> None:
+    """Until Ctrl-C or a signal, which is raised."""
+    while not _asked:
+        time.sleep(1)
+    raise _asked
 
 
 @contextlib.contextmanager
 def stops_cleanly() -> Iterator[None]:
     """Within, the signals that end a process raise :class:`Stopped`. In other threads than the main one: nothing."""
-    global _interrupted
+    global _asked
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     control_c = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if control_c:
-        _interrupted = False
         signal.signal(signal.SIGINT, _interrupt)
     # One that is ignored stays so: nohup means it.
     mine = [number for number in SIGNALS if signal.getsignal(number) == signal.SIG_DFL]
     for number in mine:
         signal.signal(number, _stop)
+    if control_c or mine:
+        _asked = None
     try:
         yield
     finally:
@@ -99,10 +119,25 @@ def _ends_with_parent() -> Callable[[], None] | None:
 
 
 def start_child(command: Sequence[str], **options: object) -> subprocess.Popen[bytes]:
-    """A process in a group of its own, so that :func:`end_child` reaches its children, too."""
-    return subprocess.Popen(  # type: ignore[call-overload]
-        list(command), start_new_session=True, preexec_fn=_ends_with_parent(), **options
-    )
+    """A process in a group of its own, so that :func:`end_child` reaches its children, too.
+
+    Ctrl-C waits meanwhile: raised in the middle of a fork it would be lost, or leave a child that nobody knows of.
+    """
+    global _waiting
+    waits = threading.current_thread() is threading.main_thread()
+    before, child = _asked, None
+    _waiting += waits
+    try:
+        child = subprocess.Popen(  # type: ignore[call-overload]
+            list(command), start_new_session=True, preexec_fn=_ends_with_parent(), **options
+        )
+    finally:
+        _waiting -= waits
+        if waits and _asked is not None and _asked is not before:
+            if child is not None:
+                end_child(child)
+            raise _asked
+    return child
 
 
 def end_child(child: subprocess.Popen[bytes], grace: float = GRACE) -> None:

@@ -20,6 +20,7 @@ from flipbit.runtime.link.device import Device
 from flipbit.runtime.link.emulator import Emulator, gdb_command
 from flipbit.runtime.link.flash import FlashTarget, flash, flash_command
 from flipbit.runtime.link.memory import BoardMemory
+from flipbit.runtime.stopping import wait_for_stop
 from flipbit.runtime.text_table import text_table
 
 ARTIFACTS = ("elf", "bin", "hex", "uf2", "esp")
@@ -193,8 +194,7 @@ def _emulated(given: argparse.Namespace, profile: Profile, elf: Path) -> int:
                 port = f"unix:{emulator.uart}"
                 memory.tell(port)
                 _say(given, f"\nrunning; talk to it with: flipbit device info --port {port}\nCtrl-C ends it")
-                while True:
-                    time.sleep(3600)
+                wait_for_stop()
         _say(given, f"kept in {memory.folder}; talk to it with: flipbit device info --port qemu:{profile.name}")
     return 0
 

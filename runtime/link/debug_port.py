@@ -1,7 +1,8 @@
 """Memory of a board over GDB's remote serial protocol: as much of it as reading and writing takes.
 
-A packet is ``$text#ss``, where ss is the sum of its bytes; each side acknowledges with ``+``. Attaching stops the
-board, letting go of it makes it run.
+A packet is ``$text#ss``, where ss is the sum of its bytes; each side acknowledges with ``+``, and asks with ``-`` for
+what came damaged once more: QEMU does so if who was connected before left in the middle of a packet. Attaching stops
+the board, letting go of it makes it run.
 """
 
 from __future__ import annotations
@@ -63,8 +64,13 @@ class DebugPort:
             raise LineError(f"the debug server does not answer ({error})") from None
 
     def _exchange(self, data: bytes) -> str:
-        self._socket.sendall(b"$%s#%02x" % (data, sum(data) & 0xFF))
+        packet = b"$%s#%02x" % (data, sum(data) & 0xFF)
+        self._socket.sendall(packet)
         while True:
+            self._rest = self._rest.lstrip(b"+")
+            if self._rest.startswith(b"-"):
+                self._rest = self._rest[1:]
+                self._socket.sendall(packet)
             start, end = self._rest.find(b"$"), self._rest.find(b"#")
             if 0 <= start < end and len(self._rest) >= end + 3:
                 reply, self._rest = self._rest[start + 1 : end], self._rest[end + 3 :]

@@ -62,16 +62,18 @@ def board_at(
     elf: Path,
     worsen: Callable[[bytes], bytes] = bytes,
     seen: Callable[[bytes], object] = bytes,
+    passes: Callable[[bytes], bool] = bool,
 ) -> Iterator[None]:
     """An emulated board at the other end of the page's port; ``worsen`` is what the line does to its bytes, ``seen`` is
-    told those of the page."""
+    told those of the page, and ``passes`` whether they are to reach the board."""
     with Emulator(board, elf) as emulator:
         line = emulator.line()
 
         def to_board(text: str) -> None:
             data = base64.b64decode(text)
             seen(data)
-            line.write(data)
+            if passes(data):
+                line.write(data)
 
         page.bind("toBoard", to_board)
         ended = threading.Event()
