@@ -496,7 +496,7 @@ class BadLine:
 def test_a_line_that_loses_and_changes_bytes_gives_the_same_results(tmp_path: Path, seed: int) -> None:
     with HostApp(build_app(IMAGE), tmp_path / "flash") as running:
         running.device.hello()
-        device = Device(BadLine(running.line, 1 / 1500, seed), timeout=0.1, slow_timeout=0.5, retries=20)
+        device = Device(BadLine(running.line, 1 / 1500, seed), timeout=0.1, slow_timeout=0.5, retries=200)
         slot = device.upload(OTHER)
         device.select(slot)
         assert device.read_image() == OTHER
