@@ -30,6 +30,7 @@ from flipbit.runtime.image.reader import read_image
 from flipbit.runtime.simulate.power import load_device
 from tests.nets.small_nets import bits_image, in_memory, newer_image, small_image
 from tests.patience import PATIENCE
+from tests.samples import BOARDS, sample
 
 NAMES = read_profile.names()
 EMULATED = [name for name in NAMES if read_profile.read(name).emulated]
@@ -92,7 +93,7 @@ def emulate_with_uart(name: str, elf: Path, boards: Path = read_profile.BOARDS) 
 # ---- building ----
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", sample(NAMES, BOARDS))
 def test_every_board_builds_the_application_within_its_memory(name: str, folder: Path, model: Path) -> None:
     toolchain(name)
     elf = counting.build(name, folder, model, "app")

@@ -39,7 +39,7 @@ def same_bits_on_a_cortex_m4(model: Any, kinds: set[tuple[str, bool]], folder: P
     assert [layer.crc for layer in run.layers] == expected
 
 
-@pytest.mark.parametrize("binary", [True, False])
+@pytest.mark.parametrize("binary", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_ds_cnn_computes_the_same_bits_on_a_cortex_m4(binary: bool, tmp_path: Path) -> None:
     same_bits_on_a_cortex_m4(ds_cnn(binary), {("depthwise", False), ("conv", binary)}, tmp_path)
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tests.checkout import ROOT
 
 HERE = Path(__file__).parent
 CORE = ROOT / "firmware/core"
 
 
+@pytest.mark.slow
 def test_no_sum_of_gradients_overflows_at_the_bounds_of_learning(tmp_path: Path) -> None:
     program = tmp_path / "bounds"
     flags = (

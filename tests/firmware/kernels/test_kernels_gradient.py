@@ -20,7 +20,7 @@ def sources(kernels: list[Path]) -> list[str]:
     return [str(path) for path in (TWINS, *OTHERS, *sorted(kernels))]
 
 
-@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+@pytest.mark.parametrize("compiler", ["gcc", pytest.param("clang", marks=pytest.mark.slow)])
 def test_gradients_in_any_scratch_are_those_of_the_definition_on_the_host(compiler: str, tmp_path: Path) -> None:
     check_on_host(compiler, sources(KERNELS), LAYERS_ON_HOST, tmp_path)
 

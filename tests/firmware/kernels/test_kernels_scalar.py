@@ -20,7 +20,7 @@ SOURCES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+@pytest.mark.parametrize("compiler", ["gcc", pytest.param("clang", marks=pytest.mark.slow)])
 def test_random_layers_equal_the_twins_without_undefined_behaviour_on_the_host(compiler: str, tmp_path: Path) -> None:
     check_on_host(compiler, SOURCES, LAYERS_ON_HOST, tmp_path)
 

@@ -18,6 +18,7 @@ from flipbit.runtime.core.model import Model
 from flipbit.runtime.link.device import open_device
 from tests.checkout import ROOT
 from tests.nets.small_nets import newer_image, small_image
+from tests.samples import BOARDS, sample
 
 NAMES = board_names()
 EMULATED = [name for name in NAMES if load_profile(name).qemu]
@@ -39,7 +40,7 @@ def needs(board: str) -> None:
 
 
 @pytest.mark.parametrize("image", [DIGITS, RESNET8], ids=["digits", "resnet8"])
-@pytest.mark.parametrize("board", EMULATED)
+@pytest.mark.parametrize("board", sample(EMULATED, BOARDS))
 def test_ram_and_kernels_are_those_the_board_reports(board: str, image: Path, folder: Path) -> None:
     needs(board)
     model = Model(image)
@@ -70,7 +71,7 @@ def test_a_board_with_small_code_is_planned_with_the_kernels_it_has(folder: Path
     assert {x.kernel for x in other.layers} - {x.kernel for x in plan.layers} >= {"fb_depthwise_bin_pairs"}
 
 
-@pytest.mark.parametrize("board", NAMES)
+@pytest.mark.parametrize("board", sample(NAMES, BOARDS))
 def test_what_the_firmware_takes_is_what_a_build_measures(board: str, folder: Path) -> None:
     """RAM to the byte. Code depends on the compiler's version: a tenth more or less."""
     needs(board)

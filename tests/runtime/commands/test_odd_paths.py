@@ -50,6 +50,7 @@ def test_an_emulated_board_is_flashed_from_there(place: Path) -> None:
     assert list((place / "tmp").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_device_is_built_with_a_model_from_there(place: Path) -> None:
     found = flipbit(place, "device", "verify", "--port", "qemu:microbit", "--model", f"{ODD}.fbit", "--limit", "1")
     assert "bit for bit" in found
@@ -62,6 +63,7 @@ def test_what_was_built_is_kept_there(place: Path) -> None:
     assert {path.name for path in (place / f"{ODD} folder").iterdir()} == {"flipbit.elf", "flipbit.bin", "flipbit.uf2"}
 
 
+@pytest.mark.slow
 def test_make_by_hand_takes_a_model_from_there(place: Path, tmp_path: Path) -> None:
     command = [
         "make",

@@ -15,6 +15,7 @@ from flipbit.runtime.commands.flash import main as flash
 from flipbit.runtime.link.memory import BoardMemory, state_folder
 from tests.nets.small_nets import small_image
 from tests.runtime.tune.labelled import labelled
+from tests.samples import BOARDS, sample
 
 FLASHED, UPLOADED = small_image(0), small_image(1)
 
@@ -56,7 +57,7 @@ def flashed(board: str, folder: Path, *more: str) -> None:
     assert flash(["--board", board, "--qemu", "--firmware", str(firmware(board, folder)), "--json", *more]) == 0
 
 
-@pytest.mark.parametrize("board", ["microbit", "mps2-an385", "rv32-virt"])
+@pytest.mark.parametrize("board", sample(["microbit", "mps2-an385", "rv32-virt"], BOARDS))
 def test_a_board_keeps_its_program_and_its_images(
     board: str, folder: Path, state: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
