@@ -52,7 +52,7 @@ uint32_t fb_conv_bin_3x3_scratch(const fb_layer *layer) {
     }
     words = RING * layer->stride_w * (uint32_t)LARGEST + FB_TILE + FB_BAND_X + FB_TILE * filters;
     if (layer->in.channels != CHUNK) words += 2 * FB_TILE * filters * rows_of(layer);
-    return words * (uint32_t)sizeof(uint32_t) + RING * (LONGEST * filters + 2) * FB_POINTER_SIZE;
+    return words * (uint32_t)sizeof(uint32_t) + RING * LONGEST * filters * FB_POINTER_SIZE;
 }
 
 typedef struct job {
@@ -60,7 +60,6 @@ typedef struct job {
     const int8_t *in;
     int8_t *out;
     uintptr_t *links;
-    uint32_t size; /* of a list of links */
     const uint16_t *linked;
     uint32_t *zeros, *tables, *x, *packed;
     int32_t *wide;
@@ -119,8 +118,7 @@ static void add_chunk(job *j, uint32_t chunk, uint32_t column, uint32_t top, uin
     uint32_t slot = 0, phase = 0, r;
     int32_t *wide = j->wide;
     if (j->linked != filter) {
-        fb_half_link(j->links, j->size, rows < RING ? rows : RING, filter, layer->words, filters, j->tables, stride,
-                     j->zeros);
+        fb_half_link(j->links, filter, layer->words, filters, j->tables, stride, j->zeros);
         j->linked = filter;
     }
     for (r = 0; r < rows; r++, end += (int32_t)stride, wide += SUMS * filters) {
@@ -128,7 +126,7 @@ static void add_chunk(job *j, uint32_t chunk, uint32_t column, uint32_t top, uin
             build(j, in, y, left, j->tables + slot * stride * FB_HALF_TABLE);
             slot = slot + 1 == RING ? 0 : slot + 1;
         }
-        fb_half_look_up(j->links + phase * j->size, j->packed, j->packed + FB_HALF_RUN * (size_t)filters);
+        fb_half_look_up(j->links, phase, j->packed, filters);
         phase = phase + stride < RING ? phase + stride : phase + stride - RING;
         if (chunk == chunks - 1) {
             requantize(j, chunks == 1 ? NULL : wide, top + r, column);
@@ -143,9 +141,9 @@ void fb_conv_bin_3x3(const fb_layer *layer, const int8_t *in, const int8_t *in2,
     const uint32_t block = rows_of(layer) * (2 * FB_TILE / SUMS); /* SUMS words of a filter's sums for a row */
     fb_layer some = *layer;
     uint32_t column, top, chunk, first, i;
-    job j = {&some, in, out, scratch, FB_HALF_LINKS * filters + 2, NULL, NULL, NULL, NULL, NULL, NULL};
+    job j = {&some, in, out, scratch, NULL, NULL, NULL, NULL, NULL, NULL};
     (void)in2;
-    j.zeros = (uint32_t *)(j.links + RING * (size_t)j.size);
+    j.zeros = (uint32_t *)(j.links + RING * (size_t)FB_HALF_LINKS * filters);
     j.tables = j.zeros + FB_TILE;
     j.x = j.tables + RING * (size_t)layer->stride_w * FB_HALF_TABLE;
     j.packed = j.x + FB_BAND_X;

@@ -13,10 +13,11 @@ FB_NAKED static uintptr_t look_up(const uintptr_t *links FB_UNUSED, uint32_t *su
             "push {r4-r11, lr}\n"
             "push {r1, r2}\n"
             "mov r5, r0\n"
-            "ldr r4, [r5], #4\n"
+            "ldr r4, [r5], #12\n"
             "1:\n"
             "ldm r4, {r6-r12, lr}\n"
-            "ldm r5!, {r0, r4}\n"
+            "ldr r0, [r5], #12\n"
+            "ldr r4, [r5], #12\n"
             "bx r0\n"
             ".rept 26\n"
             "  ldm r4!, {r0-r3}\n"
@@ -28,14 +29,14 @@ FB_NAKED static uintptr_t look_up(const uintptr_t *links FB_UNUSED, uint32_t *su
             "  ldr.n r1, [r4, #4]\n"
             "  ldr.n r2, [r4, #8]\n"
             "  ldr.n r3, [r4, #12]\n"
-            "  ldr r4, [r5], #4\n"
+            "  ldr r4, [r5], #12\n"
             "  add r10, r0\n"
             "  add r11, r1\n"
             "  add r12, r2\n"
             "  add lr, r3\n"
             ".endr\n"
             "2:\n"
-            "ldr pc, [r5], #4\n"
+            "ldr pc, [r5], #12\n"
             ".rept 27\n"
             "  ldm r4!, {r0-r3}\n"
             "  subs r6, r6, r0\n"
@@ -46,7 +47,7 @@ FB_NAKED static uintptr_t look_up(const uintptr_t *links FB_UNUSED, uint32_t *su
             "  ldr.n r1, [r4, #4]\n"
             "  ldr.n r2, [r4, #8]\n"
             "  ldr.n r3, [r4, #12]\n"
-            "  ldr r4, [r5], #4\n"
+            "  ldr r4, [r5], #12\n"
             "  sub r10, r0\n"
             "  sub r11, r1\n"
             "  sub r12, r2\n"
@@ -173,11 +174,11 @@ static uintptr_t subtractions(uint32_t count) { return chain(END_OF(0), count); 
 
 static void look_up(const uintptr_t *links, uint32_t *sums, const uint32_t *end) {
     for (; sums != end; sums += FB_HALF_RUN) {
-        const uint32_t *p = (const uint32_t *)*links++;
+        const uint32_t *p = (const uint32_t *)*(links += 3, links - 3);
         uint32_t a = p[0], b = p[1], c = p[2], d = p[3], e = p[4], f = p[5], g = p[6], h = p[7];
         uintptr_t n;
-        for (n = *links++; n; n--) {
-            p = (const uint32_t *)*links++;
+        for (n = *(links += 3, links - 3); n; n--) {
+            p = (const uint32_t *)*(links += 3, links - 3);
             a += p[0];
             b += p[1];
             c += p[2];
@@ -187,8 +188,8 @@ static void look_up(const uintptr_t *links, uint32_t *sums, const uint32_t *end)
             g += p[6];
             h += p[7];
         }
-        p = (const uint32_t *)*links++;
-        n = *links++;
+        p = (const uint32_t *)*(links += 3, links - 3);
+        n = *(links += 3, links - 3);
         for (;;) {
             a -= p[0];
             b -= p[1];
@@ -199,7 +200,7 @@ static void look_up(const uintptr_t *links, uint32_t *sums, const uint32_t *end)
             g -= p[6];
             h -= p[7];
             if (!--n) break;
-            p = (const uint32_t *)*links++;
+            p = (const uint32_t *)*(links += 3, links - 3);
         }
         sums[0] = a;
         sums[1] = b;
@@ -216,11 +217,23 @@ static uintptr_t subtractions(uint32_t count) { return count; }
 
 #endif
 
-void fb_half_look_up(const uintptr_t *links, uint32_t *sums, uint32_t *end) { look_up(links, sums, end); }
-
-/* Puts a part of a filter's links into its final order: it was written from links[1] on, or on Thumb-1 as below. Returns
- * its length. */
+void fb_half_look_up(const uintptr_t *links, uint32_t phase, uint32_t *sums, uint32_t filters) {
 #ifdef FB_HALF_THUMB1
+    phase *= FB_HALF_LINKS * filters;
+#endif
+    look_up(links + phase, sums, sums + FB_HALF_RUN * (size_t)filters);
+}
+
+#ifdef FB_HALF_THUMB1
+
+/* How many of a filter's groups are added: those whose last bit is 1. */
+static uint32_t added(const uint16_t *filter) {
+    uint32_t fields = 0, tap;
+    for (tap = 0; tap < 9; tap++) fields += filter[tap] & 0x8210u; /* up to 9 in each */
+    return (fields >> 4 & 15) + (fields >> 9 & 15) + (fields >> 15);
+}
+
+/* A part of a filter's links is written from here on, and then put in order. */
 static uint32_t first_of(uint32_t count) { return 1 + (count & 1); }
 static void settle(uintptr_t *part, uint32_t count, uintptr_t code) {
     if (count & 1) { /* an even number of others */
@@ -231,82 +244,195 @@ static void settle(uintptr_t *part, uint32_t count, uintptr_t code) {
     }
     part[2] = code;
 }
-#else
-static uint32_t first_of(uint32_t count) {
-    (void)count;
-    return 1;
-}
-static void settle(uintptr_t *part, uint32_t count, uintptr_t code) {
-    (void)count;
-    part[0] = part[1];
-    part[1] = code;
-}
-#endif
 
-/* How many of a filter's groups are added: those whose last bit is 1. */
-static uint32_t added(const uint16_t *filter) {
-    uint32_t fields = 0, tap;
-    for (tap = 0; tap < 9; tap++) fields += filter[tap] & 0x8210u; /* up to 9 in each */
-    return (fields >> 4 & 15) + (fields >> 9 & 15) + (fields >> 15);
+/* Links of three taps, for three phases; where the next added and the next subtracted entry go is read and returned. */
+static FB_NOINLINE void link_row(uintptr_t **to, uint32_t size, const uint16_t *word, uintptr_t at0, uintptr_t at1,
+                                 uintptr_t at2, uint32_t stride) {
+    uintptr_t *minus = to[0], *plus = to[1], offset = 0;
+    unsigned tap;
+    for (tap = 0;; tap++) {
+        uint32_t w = *word++;
+#define PUT(bit, shift, mask, entry) \
+    do { \
+        uint32_t number = w >> (shift); \
+        uintptr_t *p, place; \
+        if (w & 1u << (bit)) { \
+            p = plus++; \
+        } else { \
+            number = ~number; \
+            p = minus++; \
+        } \
+        place = offset + ((number & (mask)) + (entry)) * FB_HALF_ENTRY * 4; \
+        p[0] = at0 + place; \
+        p[size] = at1 + place; \
+        p[2 * size] = at2 + place; \
+    } while (0)
+        PUT(4, 0, 15u, 0u);
+        PUT(9, 5, 15u, 16u);
+        PUT(15, 10, 31u, 32u);
+#undef PUT
+        if (tap == 2) break;
+        if (stride == 1) {
+            offset += 4;
+        } else {
+            offset = tap ? 4 : FB_HALF_TABLE * 4;
+        }
+    }
+    to[0] = minus;
+    to[1] = plus;
 }
 
-void fb_half_link(uintptr_t *links, uint32_t size, uint32_t phases, const uint16_t *filter, uint32_t step,
-                  uint32_t filters, const uint32_t *tables, uint32_t stride, const uint32_t *zeros) {
-    const uint32_t row = stride * FB_HALF_TABLE * 4, entry = FB_HALF_ENTRY * 4;
-    const uint32_t middle = stride == 1 ? 4 : FB_HALF_TABLE * 4, right = stride == 1 ? 8 : 4;
-    const uintptr_t ring = (uintptr_t)tables;
+void fb_half_link(uintptr_t *links, const uint16_t *filter, uint32_t step, uint32_t filters, const uint32_t *tables,
+                  uint32_t stride, const uint32_t *zeros) {
+    const uintptr_t row = stride * FB_HALF_TABLE * 4;
+    const uintptr_t row0 = (uintptr_t)tables, row1 = row0 + row, row2 = row1 + row;
+    const uint32_t size = FB_HALF_LINKS * filters;
     for (; filters; filters--, filter += step) {
-        const uint16_t *word = filter;
-        uint32_t plus = added(filter), minus = 27 - plus, ky, phase, length;
+        uint32_t plus = added(filter), minus = 27 - plus, phase;
+        uint32_t count[2] = {minus ? minus : 1, plus ? plus : 1};
         uintptr_t *part[2], *to[2];
-        uint32_t count[2];
-        count[0] = minus ? minus : 1;
-        count[1] = plus ? plus : 1;
-#ifdef FB_HALF_THUMB1
         part[0] = links;
         part[1] = links + count[0] + first_of(count[0]);
-        length = count[0] + count[1] + first_of(count[0]) + first_of(count[1]);
-#else
-        part[1] = links;
-        part[0] = links + count[1] + 1;
-        length = count[0] + count[1] + 2;
-#endif
+        links = part[1] + count[1] + first_of(count[1]);
         to[0] = part[0] + first_of(count[0]);
         to[1] = part[1] + first_of(count[1]);
-        for (phase = 0; phase < phases; phase++) {
-            to[0][phase * size] = (uintptr_t)zeros; /* unless there are some */
-            to[1][phase * size] = (uintptr_t)zeros;
+        if (!plus || !minus) {
+            for (phase = 0; phase < 3; phase++) to[plus == 0][phase * size] = (uintptr_t)zeros;
         }
-        for (ky = 0; ky < 3; ky++) {
-            uintptr_t at0 = ring + ky * row, at1 = ring + (ky == 2 ? 0 : ky + 1) * row;
-            uintptr_t at2 = ring + (ky == 0 ? 2 : ky - 1) * row;
-            uint32_t w;
-#define TAP(first) \
-    do { \
-        w = *word++; \
-        PUT_GROUP(w, 15u, 4, first); \
-        PUT_GROUP(w >> 5, 15u, 4, (first) + 16 * entry); \
-        PUT_GROUP(w >> 10, 31u, 5, (first) + 32 * entry); \
-    } while (0)
-#define PUT_GROUP(word, mask, last, first) \
-    do { \
-        uint32_t g = (word), sign = g >> (last)&1, number = (sign ? g : ~g) & (mask), offset = (first) + entry * number; \
-        uintptr_t *p = to[sign]++; \
-        p[0] = at0 + offset; \
-        if (phases > 1) p[size] = at1 + offset; \
-        if (phases > 2) p[2 * size] = at2 + offset; \
-    } while (0)
-            TAP(0u);
-            TAP(middle);
-            TAP(right);
-        }
-        for (phase = 0; phase < phases; phase++) {
+        link_row(to, size, filter, row0, row1, row2, stride);
+        link_row(to, size, filter + 3, row1, row2, row0, stride);
+        link_row(to, size, filter + 6, row2, row0, row1, stride);
+        for (phase = 0; phase < 3; phase++) {
             settle(part[0] + phase * size, count[0], subtractions(count[0]));
             settle(part[1] + phase * size, count[1], additions(count[1]));
         }
-        links += length;
     }
 }
+
+#else
+
+/* Where a tap's entries are when the ring starts with row 0, and how much further in the two other phases. */
+typedef struct tap {
+    uintptr_t at, second, third;
+} tap;
+
+/* Writes a filter's added entries from `plus` on and subtracted ones up to `minus`; returns the end of added ones. */
+#if defined(__thumb2__) && defined(__GNUC__)
+
+/* r0 filter | r1 added, r2 subtracted | r3 taps | r4-r6 a tap | r7, r8 its bits | r9-r11 addresses | r12, lr word
+ * An entry's number is in place in the word, or in its complement; the group's last bit makes 16 or 32 more of it. */
+FB_NAKED static uintptr_t *link_filter(const uint16_t *filter FB_UNUSED, uintptr_t *plus FB_UNUSED,
+                                       uintptr_t *minus FB_UNUSED, const tap *taps FB_UNUSED) {
+    __asm__(".syntax unified\n"
+            "push {r4-r11, lr}\n"
+            "add r4, r3, #9 * 12\n"
+            "push {r4}\n"
+            ".macro group last, mask, shift\n"
+            "  lsls r7, lr, #31 - \\last\n"
+            "  eor r8, r12, r7, asr #31\n"
+            "  and r8, #\\mask\n"
+            "  add r8, r8, r8, lsl #2\n"
+            "  add r9, r4, r8, \\shift\n"
+            "  add r10, r9, r5\n"
+            "  add r11, r9, r6\n"
+            "  bpl 2f\n"
+            "  stm r1!, {r9-r11}\n"
+            "  b 3f\n"
+            "  2:\n"
+            "  stmdb r2!, {r9-r11}\n"
+            "  3:\n"
+            ".endm\n"
+            "1:\n"
+            "ldrh lr, [r0], #2\n"
+            "ldm r3!, {r4-r6}\n"
+            "mvn r12, lr\n"
+            "group 9, 31 << 5, lsr #2\n"
+            "group 15, 63 << 10, lsr #7\n"
+            "sub r4, #16 * 40\n"
+            "group 4, 31, lsl #3\n"
+            ".purgem group\n"
+            "ldr r7, [sp]\n"
+            "cmp r3, r7\n"
+            "bne 1b\n"
+            "mov r0, r1\n"
+            "add sp, #4\n"
+            "pop {r4-r11, pc}\n");
+}
+
+#else
+
+static uintptr_t *link_filter(const uint16_t *filter, uintptr_t *plus, uintptr_t *minus, const tap *taps) {
+    const tap *end = taps + 9;
+    for (; taps != end; taps++) {
+        const uint32_t word = *filter++;
+#define GROUP(last, shift, mask, first) \
+    do { \
+        const bool added = word >> (last) & 1; \
+        const uint32_t number = ((added ? word : ~word) >> (shift) & (mask)) + (first); \
+        const uintptr_t place = taps->at + number * FB_HALF_ENTRY * sizeof(uint32_t); \
+        uintptr_t *to = added ? plus : (minus -= 3); \
+        to[0] = place; \
+        to[1] = place + taps->second; \
+        to[2] = place + taps->third; \
+        if (added) plus += 3; \
+    } while (0)
+        GROUP(4, 0, 15u, 0);
+        GROUP(9, 5, 15u, 16);
+        GROUP(15, 10, 31u, 32);
+#undef GROUP
+    }
+    return plus;
+}
+
+#endif
+
+static void put(uintptr_t *links, uintptr_t link) { links[0] = links[1] = links[2] = link; }
+static void move(uintptr_t *links, const uintptr_t *from) {
+    uintptr_t a = from[0], b = from[1], c = from[2];
+    links[0] = a;
+    links[1] = b;
+    links[2] = c;
+}
+
+void fb_half_link(uintptr_t *links, const uint16_t *filter, uint32_t step, uint32_t filters, const uint32_t *tables,
+                  uint32_t stride, const uint32_t *zeros) {
+    const uintptr_t row = stride * FB_HALF_TABLE * sizeof(uint32_t), middle = stride == 1 ? 4 : FB_HALF_TABLE * 4;
+    const uintptr_t add = additions(1), subtract = subtractions(0), each_add = add - additions(2);
+    const uintptr_t each_subtract = subtract - subtractions(1);
+    tap taps[9];
+    unsigned i;
+    for (i = 0; i < 9; i++) {
+        taps[i].at = (uintptr_t)tables + i / 3 * row + (i % 3 == 0 ? 0 : i % 3 == 1 ? middle : stride == 1 ? 8 : 4);
+        taps[i].second = i < 6 ? row : 0 - 2 * row;
+        taps[i].third = i < 3 ? 2 * row : 0 - row;
+    }
+    for (; filters; filters--, filter += step) {
+        uintptr_t *end = links + 3 * 29; /* 27 addresses and two numbers */
+        uintptr_t *plus = link_filter(filter, links + 3, end, taps);
+        uint32_t count = (uint32_t)(plus - links) / 3 - 1;
+        uintptr_t *minus = plus;
+        if (count == 27) {
+            put(minus, (uintptr_t)zeros);
+            put(minus + 3, subtract - each_subtract);
+            end += 3;
+        } else {
+            if (!count) {
+                for (; end != links + 6; end -= 3) move(end, end - 3);
+                end = links + 3 * 30;
+                put(links + 3, (uintptr_t)zeros);
+                minus = plus + 3;
+                count = 1;
+            }
+            move(minus, minus + 3);
+            put(minus + 3, subtract - (uintptr_t)((end - minus) / 3 - 1) * each_subtract);
+        }
+        move(links, links + 3);
+        put(links + 3, add - (count - 1) * each_add);
+        links = end;
+    }
+}
+
+#endif
 
 /* Assembly as that of fb_bin_tile.c. */
 #if defined(__thumb2__) && defined(__GNUC__)

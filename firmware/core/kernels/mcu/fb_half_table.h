@@ -34,13 +34,13 @@ enum { FB_HALF_TABLE = 64 * FB_HALF_ENTRY };
 /* A table, of pairs of columns: x[pairs][16][2], on Thumb-1 of columns: x[16][FB_COLUMNS]. */
 void fb_half_fill(uint32_t *table, const uint32_t *x, unsigned columns);
 
-/* links[phases][size], size > FB_HALF_LINKS · filters, of filters `step` words apart. The tables of three rows are a ring
- * that starts with a row further on in each phase; with a stride of 2, a row's odd columns have a table, and then even
- * ones. zeros[FB_HALF_RUN]. */
-void fb_half_link(uintptr_t *links, uint32_t size, uint32_t phases, const uint16_t *filter, uint32_t step,
-                  uint32_t filters, const uint32_t *tables, uint32_t stride, const uint32_t *zeros);
+/* links[filters][FB_HALF_LINKS][3 phases], on Thumb-1 links[3][filters][FB_HALF_LINKS], of filters `step` words apart. The
+ * tables of three rows are a ring that starts with a row further on in each phase; with a stride of 2, a row's odd columns
+ * have a table, and then even ones. zeros[FB_HALF_RUN]. */
+void fb_half_link(uintptr_t *links, const uint16_t *filter, uint32_t step, uint32_t filters, const uint32_t *tables,
+                  uint32_t stride, const uint32_t *zeros);
 
-/* sums[filters][FB_HALF_RUN], up to `end`. */
-void fb_half_look_up(const uintptr_t *links, uint32_t *sums, uint32_t *end);
+/* sums[filters][FB_HALF_RUN]. A word more than all links is read. */
+void fb_half_look_up(const uintptr_t *links, uint32_t phase, uint32_t *sums, uint32_t filters);
 
 #endif
