@@ -5,9 +5,10 @@
 
 #include "fb_kernels.h"
 
-/* Tables for 16 channels, the same with less RAM, and with still less, for few inputs, for anything, and that with less
- * RAM. */
+/* Half tables for 16 channels, full ones, the same with less RAM, and with still less, for few inputs, for anything, and
+ * that with less RAM. */
 FB_KERNEL(fb_conv_bin_3x3);
+FB_KERNEL(fb_conv_bin_3x3_full);
 FB_KERNEL(fb_conv_bin_3x3_lean);
 FB_KERNEL(fb_conv_bin_3x3_row);
 FB_KERNEL(fb_conv_bin_few);
@@ -25,8 +26,9 @@ FB_KERNEL(fb_conv_int8_pair);
 FB_KERNEL(fb_depthwise_int8_3x3);
 
 #define FB_CONV_BINARY_SCALAR \
-    FB_ENTRY(fb_conv_bin_3x3), FB_LEAN_ENTRY(fb_conv_bin_3x3_lean), FB_LEAN_ENTRY(fb_conv_bin_3x3_row), \
-        FB_ENTRY(fb_conv_bin_few), FB_ENTRY(fb_conv_bin_any), FB_ENTRY(fb_conv_bin_small),
+    FB_ENTRY(fb_conv_bin_3x3), FB_ENTRY(fb_conv_bin_3x3_full), FB_LEAN_ENTRY(fb_conv_bin_3x3_lean), \
+        FB_LEAN_ENTRY(fb_conv_bin_3x3_row), FB_ENTRY(fb_conv_bin_few), FB_ENTRY(fb_conv_bin_any), \
+        FB_ENTRY(fb_conv_bin_small),
 #define FB_DENSE_BINARY_SCALAR
 
 /* What FB_SMALL_CODE (flipbit.h) leaves to the reference kernels. */
