@@ -26,19 +26,21 @@ FB_KERNEL(fb_conv_int8_pair);
 FB_KERNEL(fb_depthwise_int8_3x3);
 
 #define FB_CONV_BINARY_SCALAR \
-    FB_ENTRY(fb_conv_bin_3x3), FB_ENTRY(fb_conv_bin_3x3_full), FB_LEAN_ENTRY(fb_conv_bin_3x3_lean), \
+    FB_CONV_BINARY_HALF FB_ENTRY(fb_conv_bin_3x3_full), FB_LEAN_ENTRY(fb_conv_bin_3x3_lean), \
         FB_LEAN_ENTRY(fb_conv_bin_3x3_row), FB_ENTRY(fb_conv_bin_few), FB_ENTRY(fb_conv_bin_any), \
         FB_ENTRY(fb_conv_bin_small),
 #define FB_DENSE_BINARY_SCALAR
 
 /* What FB_SMALL_CODE (flipbit.h) leaves to the reference kernels. */
 #ifdef FB_SMALL_CODE
+#define FB_CONV_BINARY_HALF
 #define FB_CONV_BITS_SCALAR
 #define FB_CONV_INT8_SCALAR
 #define FB_DEPTHWISE_BINARY_SCALAR
 #define FB_DEPTHWISE_INT8_SCALAR
 #else
 #ifdef FB_PLAN_BOARDS
+FB_PLANNED(fb_conv_bin_3x3, !fb_plan_small_code)
 FB_PLANNED(fb_conv_bits_3x3, !fb_plan_small_code)
 FB_PLANNED(fb_conv_bits_any, !fb_plan_small_code)
 FB_PLANNED(fb_conv_int8_rows, !fb_plan_small_code)
@@ -49,6 +51,7 @@ FB_PLANNED(fb_depthwise_int8_3x3, !fb_plan_small_code)
 #else
 #define FB_LARGE FB_ENTRY
 #endif
+#define FB_CONV_BINARY_HALF FB_LARGE(fb_conv_bin_3x3),
 #define FB_CONV_BITS_SCALAR FB_LARGE(fb_conv_bits_3x3), FB_LARGE(fb_conv_bits_any),
 #define FB_CONV_INT8_SCALAR FB_LARGE(fb_conv_int8_rows), FB_LARGE(fb_conv_int8_pair),
 #define FB_DEPTHWISE_BINARY_SCALAR FB_LARGE(fb_depthwise_bin_pairs),

@@ -117,39 +117,9 @@ void fb_band_pack(const fb_layer *layer, const int8_t *in, int32_t y, int32_t le
     }
 }
 
-void fb_band_widen(const uint32_t *packed, int32_t *wide, uint32_t filters, bool first) {
-    for (; filters; filters--, packed += FB_TILE, wide += 2 * FB_TILE) {
-#define WORD(j) \
-    do { \
-        uint32_t word = packed[j]; \
-        if (first) { \
-            wide[j] = fb_low(word); \
-            wide[(j) + FB_TILE] = fb_high(word); \
-        } else { \
-            wide[j] += fb_low(word); \
-            wide[(j) + FB_TILE] += fb_high(word); \
-        } \
-    } while (0)
-        WORD(0);
-        WORD(1);
-        WORD(2);
-        WORD(3);
-        WORD(4);
-        WORD(5);
-        WORD(6);
-        WORD(7);
-#undef WORD
-    }
-}
-
-/* What waits of other channels: nothing, packed sums, or wide ones. */
-enum waiting { NOTHING, PACKED, WIDE };
-
-FB_INLINE void requantize(const fb_layer *layer, const uint32_t *packed, const void *others, int8_t *out,
-                          enum waiting waiting, bool relu) {
+FB_INLINE void requantize(const fb_layer *layer, const uint32_t *packed, const uint32_t *others, int8_t *out, bool relu) {
     const size_t plane = (size_t)layer->out.height * layer->out.width;
-    const int32_t *bias = layer->bias, *wide = others;
-    const uint32_t *more = others;
+    const int32_t *bias = layer->bias;
     const int16_t *mult = layer->mult, *end = mult + layer->out.channels;
     const int32_t zero_point = layer->out.zero_point;
     const unsigned shift = layer->shift;
@@ -160,15 +130,13 @@ FB_INLINE void requantize(const fb_layer *layer, const uint32_t *packed, const v
     do { \
         uint32_t word = packed[j]; \
         int32_t low, high; \
-        if (waiting == NOTHING) { \
+        if (others) { \
+            uint32_t other = others[j]; \
+            low = (fb_low(word) + fb_low(other)) * factor + offset; \
+            high = (fb_high(word) + fb_high(other)) * factor + offset; \
+        } else { \
             low = fb_low_product(word, factor, offset); \
             high = fb_high_product(word, factor, offset); \
-        } else if (waiting == PACKED) { \
-            low = (fb_low(word) + fb_low(more[j])) * factor + offset; \
-            high = (fb_high(word) + fb_high(more[j])) * factor + offset; \
-        } else { \
-            low = (fb_low(word) + wide[j]) * factor + offset; \
-            high = (fb_high(word) + wide[(j) + FB_TILE]) * factor + offset; \
         } \
         out[j] = fb_scale(low, shift, zero_point, relu); \
         below[j] = fb_scale(high, shift, zero_point, relu); \
@@ -182,51 +150,40 @@ FB_INLINE void requantize(const fb_layer *layer, const uint32_t *packed, const v
         WORD(6);
         WORD(7);
 #undef WORD
-        if (waiting == PACKED) more += FB_TILE;
-        if (waiting == WIDE) wide += 2 * FB_TILE;
+        if (others) others += FB_TILE;
     }
 }
 
 /* Fewer pixels, no lower band, or a ReLU that is not at −128. */
-static void requantize_some(const fb_layer *layer, const uint32_t *packed, const void *others, int8_t *out,
-                            unsigned pixels, enum waiting waiting, bool both) {
+static void requantize_some(const fb_layer *layer, const uint32_t *packed, const uint32_t *others, int8_t *out,
+                            unsigned pixels, bool both) {
     const size_t plane = (size_t)layer->out.height * layer->out.width;
     const size_t below = (size_t)fb_band(layer) * layer->out.width;
-    const int32_t *wide = others;
-    const uint32_t *more = others;
     uint32_t o, j;
     for (o = 0; o < layer->out.channels; o++, packed += FB_TILE, out += plane) {
         for (j = 0; j < pixels; j++) {
-            int32_t low = fb_low(packed[j]) + layer->bias[o], high = fb_high(packed[j]) + layer->bias[o];
-            if (waiting == PACKED) {
-                low += fb_low(more[FB_TILE * o + j]);
-                high += fb_high(more[FB_TILE * o + j]);
-            } else if (waiting == WIDE) {
-                low += wide[2 * FB_TILE * o + j];
-                high += wide[2 * FB_TILE * o + j + FB_TILE];
-            }
+            uint32_t other = others ? others[FB_TILE * o + j] : 0;
+            int32_t low = fb_low(packed[j]) + fb_low(other) + layer->bias[o];
+            int32_t high = fb_high(packed[j]) + fb_high(other) + layer->bias[o];
             out[j] = fb_requantize(low, layer->mult[o], layer->shift, layer->out.zero_point, layer->low);
-            if (both)
-                out[below + j] = fb_requantize(high, layer->mult[o], layer->shift, layer->out.zero_point, layer->low);
+            if (!both) continue;
+            out[below + j] = fb_requantize(high, layer->mult[o], layer->shift, layer->out.zero_point, layer->low);
         }
     }
 }
 
-void fb_band_requantize(const fb_layer *layer, const uint32_t *packed, const void *others, int8_t *out, uint32_t y,
+void fb_band_requantize(const fb_layer *layer, const uint32_t *packed, const uint32_t *others, int8_t *out, uint32_t y,
                         uint32_t column) {
     const uint32_t width = layer->out.width, pixels = width - column < FB_TILE ? width - column : FB_TILE;
     const bool both = y + fb_band(layer) < layer->out.height;
-    const enum waiting waiting = !others ? NOTHING : layer->in.channels == 2 * CHANNELS ? PACKED : WIDE;
     out += (size_t)y * width + column;
     if (pixels < FB_TILE || !both || layer->low != -128) {
-        requantize_some(layer, packed, others, out, pixels, waiting, both);
-    } else if (waiting == PACKED) { /* one that is no ReLU will do for both: it takes an instruction per pixel more */
-        requantize(layer, packed, others, out, PACKED, false);
-    } else if (waiting == WIDE) {
-        requantize(layer, packed, others, out, WIDE, false);
+        requantize_some(layer, packed, others, out, pixels, both);
+    } else if (others) { /* without a ReLU will do for both: it takes an instruction per pixel more */
+        requantize(layer, packed, others, out, false);
     } else if (layer->flags & FB_FLAG_RELU) {
-        requantize(layer, packed, NULL, out, NOTHING, true);
+        requantize(layer, packed, NULL, out, true);
     } else {
-        requantize(layer, packed, NULL, out, NOTHING, false);
+        requantize(layer, packed, NULL, out, false);
     }
 }

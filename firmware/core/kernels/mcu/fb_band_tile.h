@@ -18,12 +18,9 @@ static inline uint32_t fb_band(const fb_layer *layer) { return (layer->out.heigh
 /* Columns of rows `y` and `y` + stride · band of 16 channels, from `left` on; all may be outside the image. */
 void fb_band_pack(const fb_layer *layer, const int8_t *in, int32_t y, int32_t left, uint32_t *x);
 
-/* wide[filter][16] = packed[filter][8], or += unless it is the `first`. */
-void fb_band_widen(const uint32_t *packed, int32_t *wide, uint32_t filters, bool first);
-
-/* Results of every filter, of the pixels from row `y` and column `column` on, and in the lower band if it reaches so far.
- * Packed sums of 16 channels, plus those of the others, if not NULL: packed if there are 32 channels, wide if more. */
-void fb_band_requantize(const fb_layer *layer, const uint32_t *packed, const void *others, int8_t *out, uint32_t y,
+/* Results of every filter, of the pixels from row `y` and column `column` on, and in the lower band if it reaches so far:
+ * from packed sums, plus those of other channels if not NULL. */
+void fb_band_requantize(const fb_layer *layer, const uint32_t *packed, const uint32_t *others, int8_t *out, uint32_t y,
                         uint32_t column);
 
 #endif

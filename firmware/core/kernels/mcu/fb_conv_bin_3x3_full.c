@@ -1,5 +1,5 @@
-/* Binary 3×3 convolution of stride 1 or 2, 16 input channels (a chunk) at a time, with full tables: for less RAM than
- * fb_conv_bin_3x3 takes, and for what it does not compute.
+/* Binary 3×3 convolution of stride 1 or 2, 16 input channels (a chunk) at a time, with full tables: for layers whose half
+ * tables (fb_conv_bin_3x3) would not pay, and for less RAM.
  *
  * A weight is ±1, so that a group of n inputs has only 2^n sums. They are computed once for a tile of 8 output pixels
  * (fb_bin_tile.h), and every filter only looks them up. The 16 bits of a weight word are three groups:
@@ -32,26 +32,6 @@ enum {
     LEAN = 8192
 };
 
-/* Thumb-1 code uses offsets. */
-#if defined(__thumb__) && !defined(__thumb2__) && defined(__GNUC__)
-#define OFFSETS
-#endif
-#if defined(FB_PLAN_BOARDS)
-#define THUMB1 (fb_plan_core == FB_PLAN_THUMB1)
-#define THUMB2 (fb_plan_core > FB_PLAN_THUMB1)
-#else
-#ifdef OFFSETS
-#define THUMB1 true
-#else
-#define THUMB1 false
-#endif
-#if defined(__thumb2__) && defined(__GNUC__)
-#define THUMB2 true
-#else
-#define THUMB2 false
-#endif
-#endif
-
 /* 27 offsets per filter say where its entries are in the tables of a row: made once for some rows of output, they save
  * taking weights apart again for each. */
 typedef struct places {
@@ -63,7 +43,59 @@ typedef struct places {
 } places;
 
 /* Packed sums of every filter, for 16 channels of a tile; as fb_look_up. */
-#ifdef OFFSETS
+#if defined(__thumb2__) && defined(__GNUC__)
+
+/* r4-r7 sums | r8-r11 entry | r2, r11, r12 addresses of entries | r0, r3, lr rows | r1 offsets
+ * No address is computed right before it is used: that takes a cycle more. */
+FB_NAKED static void look_up_at(const places *p FB_UNUSED) {
+    __asm__(".syntax unified\n"
+            "push {r4-r11, lr}\n"
+            "ldm r0, {r0-r5}\n" /* row, offsets, end, row1, sums, row2 */
+            "mov lr, r5\n"
+            "push {r2, r4}\n"
+            ".macro tap row, first=0\n"
+            "  ldm r1!, {r2, r11, r12}\n"
+            "  add r11, \\row\n"
+            "  add r2, \\row\n"
+            "  add r12, \\row\n"
+            "  .if \\first\n"
+            "  ldm r11, {r4-r7}\n"
+            "  .else\n"
+            "  ldm r11, {r8-r11}\n"
+            "  add r4, r8\n"
+            "  add r5, r9\n"
+            "  add r6, r10\n"
+            "  add r7, r11\n"
+            "  .endif\n"
+            "  .irp address, r2, r12\n"
+            "  ldm \\address, {r8-r11}\n"
+            "  add r4, r8\n"
+            "  add r5, r9\n"
+            "  add r6, r10\n"
+            "  add r7, r11\n"
+            "  .endr\n"
+            ".endm\n"
+            "1:\n"
+            "tap r0, 1\n"
+            "tap r0\n"
+            "tap r0\n"
+            ".rept 3\n"
+            "  tap r3\n"
+            ".endr\n"
+            ".rept 3\n"
+            "  tap lr\n"
+            ".endr\n"
+            ".purgem tap\n"
+            "ldrd r8, r9, [sp]\n" /* end, sums */
+            "cmp r1, r8\n"
+            "stm r9!, {r4-r7}\n"
+            "str r9, [sp, #4]\n"
+            "bne.w 1b\n"
+            "add sp, #8\n"
+            "pop {r4-r11, pc}\n");
+}
+
+#elif defined(__thumb__) && defined(__GNUC__)
 
 /* r8-r11 sums | r0-r3 entry | r4-r6 addresses of entries | r7 offsets | r12 row | lr sums */
 FB_NAKED static void look_up_at(const places *p FB_UNUSED) {
@@ -140,8 +172,17 @@ FB_NAKED static void look_up_at(const places *p FB_UNUSED) {
 
 #endif
 
+/* Thumb code uses offsets. */
+#if defined(FB_PLAN_BOARDS)
+#define THUMB (fb_plan_core != FB_PLAN_RISCV)
+#elif defined(__thumb__) && defined(__GNUC__)
+#define THUMB true
+#else
+#define THUMB false
+#endif
+
 /* Whether offsets are used often enough, for `block` rows; `lean` kernels have none. */
-static bool has_offsets(uint32_t block, bool lean) { return THUMB1 && block > 2 && !lean; }
+static bool has_offsets(uint32_t block, bool lean) { return THUMB && block > 2 && !lean; }
 
 static void build(const fb_layer *layer, const int8_t *in, int32_t y, int32_t left, uint32_t *x, uint32_t *table) {
     fb_tile_pack(layer, in, y, left, x, CHUNK);
@@ -204,7 +245,7 @@ typedef struct job {
 /* Sums of the next `rows` rows of tiles, whose tables start with slot `phase` of the ring. */
 static void look_up_rows(const job *j, fb_look_ups *l, uint32_t phase, uint32_t rows) {
     uint32_t next = phase + 1 == j->ring ? 0 : phase + 1;
-#ifdef OFFSETS
+#if defined(__thumb__) && defined(__GNUC__)
     if (j->offsets) {
         uint32_t size = j->layer->stride_w * (uint32_t)TABLE, last = next + 1 == j->ring ? 0 : next + 1;
         places p = {j->tables + phase * size, j->offsets, NULL, j->tables + next * size, j->packed, NULL};
@@ -213,9 +254,11 @@ static void look_up_rows(const job *j, fb_look_ups *l, uint32_t phase, uint32_t 
         look_up_at(&p);
         return;
     }
-#endif
+    l->list = j->lists + 27 * phase;
+#else
     l->list = j->lists + 27 * phase;
     l->next_list = j->lists + 27 * next;
+#endif
     fb_look_up(l, rows);
 }
 
@@ -283,10 +326,7 @@ static void run(const fb_layer *layer, const int8_t *in, int8_t *out, void *scra
     }
 }
 
-/* On Thumb-2 fb_conv_bin_3x3 is always faster. */
-uint32_t fb_conv_bin_3x3_full_scratch(const fb_layer *layer) {
-    return THUMB2 ? FB_NOT_FOR_THIS : scratch_of(layer, rows_of(layer, WIDE), false);
-}
+uint32_t fb_conv_bin_3x3_full_scratch(const fb_layer *layer) { return scratch_of(layer, rows_of(layer, WIDE), false); }
 
 void fb_conv_bin_3x3_full(const fb_layer *layer, const int8_t *in, const int8_t *in2, int8_t *out, void *scratch) {
     (void)in2;
