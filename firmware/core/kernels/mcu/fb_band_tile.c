@@ -8,7 +8,7 @@ enum { CHANNELS = 16, PAIR = 2 * CHANNELS, SPAN = 17 };
 #define STRIDE_1(k) ((k) / 2 * PAIR + (k) % 2)
 #define STRIDE_2(k) ((k) % 2 ? FB_BAND_X_EVEN + (k) / 4 * PAIR + (k) / 2 % 2 : (k) / 4 * PAIR + (k) / 2 % 2)
 
-/* A row of each band. */
+/* A row of each band, from column 1 on: column 0 may be outside. */
 typedef struct rows {
     const int8_t *upper, *lower;
     size_t upper_step, lower_step; /* from channel to channel */
@@ -19,7 +19,7 @@ static void pack_stride1(rows r, uint32_t *x) {
     unsigned channels;
     for (channels = CHANNELS; channels; channels--, x += 2) {
         const int8_t *a = r.upper, *b = r.lower;
-#define PACK(k) x[STRIDE_1(k)] = fb_pack(a[k], b[k])
+#define PACK(k) x[STRIDE_1(k)] = fb_pack(a[(k) - 1], b[(k) - 1])
         PACK(1);
         PACK(2);
         PACK(3);
@@ -38,7 +38,7 @@ static void pack_stride2(rows r, uint32_t *x) {
     unsigned channels;
     for (channels = CHANNELS; channels; channels--, x += 2) {
         const int8_t *a = r.upper, *b = r.lower;
-#define PACK(k) x[STRIDE_2(k)] = fb_pack(a[k], b[k])
+#define PACK(k) x[STRIDE_2(k)] = fb_pack(a[(k) - 1], b[(k) - 1])
         PACK(1);
         PACK(2);
         PACK(3);
@@ -68,7 +68,7 @@ static void pack_column(rows r, int32_t k, bool outside, uint32_t padding, uint3
         return;
     }
     for (channels = CHANNELS; channels; channels--, x += 2) {
-        *x = fb_pack(r.upper[k], r.lower[k]);
+        *x = fb_pack(r.upper[k - 1], r.lower[k - 1]);
         r.upper += r.upper_step;
         r.lower += r.lower_step;
     }
@@ -82,7 +82,7 @@ void fb_band_pack(const fb_layer *layer, const int8_t *in, int32_t y, int32_t le
     const bool upper = y >= 0 && y < height, lower = below >= 0 && below < height;
     const uint32_t padding = fb_pack(zero, zero);
     int8_t outside[SPAN];
-    rows r = {outside, outside, 0, 0};
+    rows r = {outside + 1, outside + 1, 0, 0};
     int32_t k;
     unsigned channel;
     if (!upper || !lower) {
@@ -90,11 +90,11 @@ void fb_band_pack(const fb_layer *layer, const int8_t *in, int32_t y, int32_t le
     }
     if (left >= -1 && left + span <= width + 1) {
         if (upper) {
-            r.upper = in + (y * width + left);
+            r.upper = in + (y * width + left + 1);
             r.upper_step = plane;
         }
         if (lower) {
-            r.lower = in + (below * width + left);
+            r.lower = in + (below * width + left + 1);
             r.lower_step = plane;
         }
         pack_column(r, 0, left < 0, padding, x);
@@ -117,7 +117,8 @@ void fb_band_pack(const fb_layer *layer, const int8_t *in, int32_t y, int32_t le
     }
 }
 
-FB_INLINE void requantize(const fb_layer *layer, const uint32_t *packed, const uint32_t *others, int8_t *out, bool relu) {
+FB_INLINE void requantize(const fb_layer *layer, const uint32_t *packed, const uint32_t *others, int8_t *out,
+                          bool relu) {
     const size_t plane = (size_t)layer->out.height * layer->out.width;
     const int32_t *bias = layer->bias;
     const int16_t *mult = layer->mult, *end = mult + layer->out.channels;

@@ -61,6 +61,7 @@ FB_NAKED static uintptr_t look_up(const uintptr_t *links FB_UNUSED, uint32_t *su
             "bne.w 1b\n"
             "add sp, #8\n"
             "pop {r4-r11, pc}\n"
+            ".balign 4\n" /* for adr */
             "4:\n"
             "adr.w r0, 2b\n"
             "cbz r1, 5f\n" /* of the first chain, or the second */
