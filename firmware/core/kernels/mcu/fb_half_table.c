@@ -76,7 +76,7 @@ FB_NAKED static uintptr_t look_up(const uintptr_t *links FB_UNUSED, uint32_t *su
 #define END_OF(chain) look_up(NULL, (uint32_t *)(uintptr_t)(chain), NULL)
 enum { ADDITION = 30, SUBTRACTION = 42 }; /* bytes of code */
 
-/* Numbers of entries as links have them, and the lengths of both parts. */
+/* Numbers of entries, as links have them. */
 static uintptr_t additions(uint32_t count) { return END_OF(0) - (count - 1) * ADDITION; }
 static uintptr_t subtractions(uint32_t count) { return END_OF(1) - count * SUBTRACTION; }
 

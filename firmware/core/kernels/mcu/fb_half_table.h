@@ -10,12 +10,13 @@
  * If the group's last bit is 1, the others are the entry's number and it is added; if it is 0, their complement is, and it
  * is subtracted. An entry holds a word for each column (FB_HALF_RUN and its neighbours); a tap reads FB_HALF_RUN of them.
  *
- * What a filter adds and subtracts is a list of links, made once for some rows of output: addresses of entries, and how
- * many there are of each kind; in assembly that is where to jump to in code that adds or subtracts the most there can be.
+ * What a filter adds and subtracts is a list of links, made once for many tiles: addresses of entries, and two numbers, of
+ * how many entries follow. In assembly a number is where to jump to, in code that adds or subtracts the most there can be.
  *
- *     plain C, Thumb-2    first added | number | others added | first subtracted | number | others subtracted
- *     Thumb-1             first subtracted | second one if others are odd | where to | others | the same of added ones
+ *     plain C, Thumb-2    an added entry | number of others | the others | a subtracted one | number of all | the others
+ *     Thumb-1             a subtracted entry | another one | number of the rest | the rest | added ones in the same way
  *
+ * On Thumb-1 entries are looked up in pairs: the second one is not used where an even number follows the first.
  * Where nothing is added, or nothing subtracted, zeros are.
  */
 #ifndef FB_HALF_TABLE_H
