@@ -33,14 +33,13 @@ FB_KERNEL(fb_depthwise_int8_3x3);
 
 /* What FB_SMALL_CODE (flipbit.h) leaves to the reference kernels. */
 #ifdef FB_SMALL_CODE
-#define FB_CONV_BINARY_HALF
 #define FB_CONV_BITS_SCALAR
 #define FB_CONV_INT8_SCALAR
 #define FB_DEPTHWISE_BINARY_SCALAR
 #define FB_DEPTHWISE_INT8_SCALAR
 #else
 #ifdef FB_PLAN_BOARDS
-FB_PLANNED(fb_conv_bin_3x3, !fb_plan_small_code)
+FB_PLANNED(fb_conv_bin_3x3, !fb_plan_small_code && fb_plan_core != FB_PLAN_RISCV && fb_plan_core != FB_PLAN_HELIUM)
 FB_PLANNED(fb_conv_bits_3x3, !fb_plan_small_code)
 FB_PLANNED(fb_conv_bits_any, !fb_plan_small_code)
 FB_PLANNED(fb_conv_int8_rows, !fb_plan_small_code)
@@ -51,11 +50,16 @@ FB_PLANNED(fb_depthwise_int8_3x3, !fb_plan_small_code)
 #else
 #define FB_LARGE FB_ENTRY
 #endif
-#define FB_CONV_BINARY_HALF FB_LARGE(fb_conv_bin_3x3),
 #define FB_CONV_BITS_SCALAR FB_LARGE(fb_conv_bits_3x3), FB_LARGE(fb_conv_bits_any),
 #define FB_CONV_INT8_SCALAR FB_LARGE(fb_conv_int8_rows), FB_LARGE(fb_conv_int8_pair),
 #define FB_DEPTHWISE_BINARY_SCALAR FB_LARGE(fb_depthwise_bin_pairs),
 #define FB_DEPTHWISE_INT8_SCALAR FB_LARGE(fb_depthwise_int8_3x3),
+#endif
+/* Vectors are faster than half tables; RISC-V boards have no room for them, and they save less there. */
+#if defined(FB_SMALL_CODE) || defined(FB_MVE) || defined(__riscv)
+#define FB_CONV_BINARY_HALF
+#else
+#define FB_CONV_BINARY_HALF FB_LARGE(fb_conv_bin_3x3),
 #endif
 #define FB_DENSE_INT8_SCALAR
 #define FB_MAX_POOL_SCALAR

@@ -29,7 +29,8 @@ enum {
     WAITING = 8192 /* bytes of sums at most, of more than one row */
 };
 
-/* How many chunks, and how many tiles with the same links, make it faster than full tables: counted with models/. */
+/* How many chunks, and how many tiles with the same links, make it faster than full tables: counted with the nets of
+ * models/, others on RV32. */
 enum { THUMB1_CHUNKS = 1, THUMB1_TILES = 16, THUMB2_CHUNKS = 2, THUMB2_TILES = 4, OTHER_CHUNKS = 1, OTHER_TILES = 8 };
 #if defined(FB_PLAN_BOARDS)
 #define THUMB1 (fb_plan_core == FB_PLAN_THUMB1)
