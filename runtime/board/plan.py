@@ -37,7 +37,7 @@ from flipbit.runtime.errors import CoreError
 MEASURED = Path(__file__).with_name("measured")
 PROGRAMS = MEASURED / "programs.json"
 INFERENCE = MEASURED / "inference.json"
-RISCV, THUMB, DSP, HELIUM = range(4)  # FB_PLAN_… of fb_kernels.h
+RISCV, THUMB1, THUMB, DSP, HELIUM = range(5)  # FB_PLAN_… of fb_kernels.h
 _one_at_a_time = threading.Lock()  # the library is told for which kind of board it plans
 
 
@@ -157,6 +157,8 @@ def _kind(core: str) -> int:
         return HELIUM
     if core in ("cortex-m4", "cortex-m7", "cortex-m33"):
         return DSP
+    if core.startswith("cortex-m0"):
+        return THUMB1
     return THUMB if core.startswith("cortex-m") else RISCV
 
 

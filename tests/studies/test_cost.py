@@ -26,7 +26,7 @@ def rows(core: str, kernel: str) -> list[tuple[str, float]]:
 
 @pytest.mark.parametrize("core", ["M0", "M3", "M4", "M7", "M33", "RV32IMAC"])
 def test_each_counted_3x3_layer_is_estimated_from_the_others(core: str) -> None:
-    counted = rows(core, "fb_conv_bin_3x3")
+    counted = rows(core, "fb_conv_bin_3x3_full")
     large = [row for row in counted if row[1] > 300_000]
     assert len(large) >= 8
     for row in large:
@@ -43,7 +43,7 @@ def test_work_is_counted_in_tiles_of_eight_pixels() -> None:
 
 
 def test_no_part_of_a_layer_takes_less_than_nothing() -> None:
-    counted = rows("M4", "fb_conv_bin_3x3")
+    counted = rows("M4", "fb_conv_bin_3x3_full")
     for size in (1, 3, 9, 65, 300):
         assert fitted(counted, f"1 3×3 conv {size}×{size}×16 {size}×{size}×16") > 0
 

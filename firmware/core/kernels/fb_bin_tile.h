@@ -45,11 +45,13 @@ static inline int32_t fb_high(uint32_t word) { return (int32_t)(word + 0x8000u) 
 /* A Gray code as the order of the entries makes each differ from the one before by one input: STEP(entry, sign, input)
  * adds or subtracts it twice, and stores. MOVE(sign, count) goes to other 4 entries. */
 /* clang-format off */
-#define FB_GRAY(STEP, MOVE) \
+#define FB_GRAY_16(STEP, MOVE) \
     STEP(1, add, 0) STEP(3, add, 1) STEP(2, sub, 0) \
     MOVE(add, 1) STEP(6, add, 2) STEP(7, add, 0) STEP(5, sub, 1) STEP(4, sub, 0) \
     MOVE(add, 2) STEP(12, add, 3) STEP(13, add, 0) STEP(15, add, 1) STEP(14, sub, 0) \
-    MOVE(sub, 1) STEP(10, sub, 2) STEP(11, add, 0) STEP(9, sub, 1) STEP(8, sub, 0) \
+    MOVE(sub, 1) STEP(10, sub, 2) STEP(11, add, 0) STEP(9, sub, 1) STEP(8, sub, 0)
+#define FB_GRAY(STEP, MOVE) \
+    FB_GRAY_16(STEP, MOVE) \
     MOVE(add, 4) STEP(24, add, 4) STEP(25, add, 0) STEP(27, add, 1) STEP(26, sub, 0) \
     MOVE(add, 1) STEP(30, add, 2) STEP(31, add, 0) STEP(29, sub, 1) STEP(28, sub, 0) \
     MOVE(sub, 2) STEP(20, sub, 3) STEP(21, add, 0) STEP(23, add, 1) STEP(22, sub, 0) \

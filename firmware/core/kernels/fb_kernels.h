@@ -18,9 +18,10 @@
  * microcontrollers, as large as they are there, which are never run (runtime/board/plan.py). */
 #ifdef FB_PLAN_BOARDS
 #define FB_POINTER_SIZE ((uint32_t)4)
-enum { FB_PLAN_RISCV, FB_PLAN_THUMB, FB_PLAN_DSP, FB_PLAN_HELIUM }; /* Cortex-M0, M3; M4, M7, M33; M55 */
-extern int fb_plan_core;                                            /* for which of these */
-extern int fb_plan_small_code;                                      /* whether they are built with FB_SMALL_CODE */
+/* Cortex-M0; M3; M4, M7, M33; M55 */
+enum { FB_PLAN_RISCV, FB_PLAN_THUMB1, FB_PLAN_THUMB, FB_PLAN_DSP, FB_PLAN_HELIUM };
+extern int fb_plan_core;       /* for which of these */
+extern int fb_plan_small_code; /* whether they are built with FB_SMALL_CODE */
 #else
 #define FB_POINTER_SIZE ((uint32_t)sizeof(void *))
 #endif

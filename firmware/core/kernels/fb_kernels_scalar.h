@@ -5,9 +5,10 @@
 
 #include "fb_kernels.h"
 
-/* Tables for 16 channels, the same with less RAM, and with still less, for few inputs, for anything, and that with less
- * RAM. */
+/* Half tables for 16 channels, full ones, the same with less RAM, and with still less, for few inputs, for anything, and
+ * that with less RAM. */
 FB_KERNEL(fb_conv_bin_3x3);
+FB_KERNEL(fb_conv_bin_3x3_full);
 FB_KERNEL(fb_conv_bin_3x3_lean);
 FB_KERNEL(fb_conv_bin_3x3_row);
 FB_KERNEL(fb_conv_bin_few);
@@ -25,8 +26,9 @@ FB_KERNEL(fb_conv_int8_pair);
 FB_KERNEL(fb_depthwise_int8_3x3);
 
 #define FB_CONV_BINARY_SCALAR \
-    FB_ENTRY(fb_conv_bin_3x3), FB_LEAN_ENTRY(fb_conv_bin_3x3_lean), FB_LEAN_ENTRY(fb_conv_bin_3x3_row), \
-        FB_ENTRY(fb_conv_bin_few), FB_ENTRY(fb_conv_bin_any), FB_ENTRY(fb_conv_bin_small),
+    FB_CONV_BINARY_HALF FB_ENTRY(fb_conv_bin_3x3_full), FB_LEAN_ENTRY(fb_conv_bin_3x3_lean), \
+        FB_LEAN_ENTRY(fb_conv_bin_3x3_row), FB_ENTRY(fb_conv_bin_few), FB_ENTRY(fb_conv_bin_any), \
+        FB_ENTRY(fb_conv_bin_small),
 #define FB_DENSE_BINARY_SCALAR
 
 /* What FB_SMALL_CODE (flipbit.h) leaves to the reference kernels. */
@@ -37,6 +39,7 @@ FB_KERNEL(fb_depthwise_int8_3x3);
 #define FB_DEPTHWISE_INT8_SCALAR
 #else
 #ifdef FB_PLAN_BOARDS
+FB_PLANNED(fb_conv_bin_3x3, !fb_plan_small_code && fb_plan_core != FB_PLAN_RISCV && fb_plan_core != FB_PLAN_HELIUM)
 FB_PLANNED(fb_conv_bits_3x3, !fb_plan_small_code)
 FB_PLANNED(fb_conv_bits_any, !fb_plan_small_code)
 FB_PLANNED(fb_conv_int8_rows, !fb_plan_small_code)
@@ -51,6 +54,12 @@ FB_PLANNED(fb_depthwise_int8_3x3, !fb_plan_small_code)
 #define FB_CONV_INT8_SCALAR FB_LARGE(fb_conv_int8_rows), FB_LARGE(fb_conv_int8_pair),
 #define FB_DEPTHWISE_BINARY_SCALAR FB_LARGE(fb_depthwise_bin_pairs),
 #define FB_DEPTHWISE_INT8_SCALAR FB_LARGE(fb_depthwise_int8_3x3),
+#endif
+/* Vectors are faster than half tables; RISC-V boards have no room for them, and they save less there. */
+#if defined(FB_SMALL_CODE) || defined(FB_MVE) || defined(__riscv)
+#define FB_CONV_BINARY_HALF
+#else
+#define FB_CONV_BINARY_HALF FB_LARGE(fb_conv_bin_3x3),
 #endif
 #define FB_DENSE_INT8_SCALAR
 #define FB_MAX_POOL_SCALAR

@@ -12,10 +12,10 @@ LAYERS_ON_HOST, LAYERS_IN_QEMU = 1200, 200
 SOURCES = [
     str(Path(__file__).with_name("kernel_twins.c")),
     *kernel_sources(
-        "add", "average_pool", "bin_tile", "conv_bin_3x3", "conv_bin_any", "conv_bin_few", "conv_bin_reference",
-        "conv_bits_3x3", "conv_bits_any", "conv_bits_reference", "conv_int8", "conv_int8_rows", "dense_bin",
-        "dense_int8", "depthwise_bin", "depthwise_bin_pairs", "depthwise_int8", "depthwise_int8_3x3", "look_up",
-        "max_pool",
+        "add", "average_pool", "band_tile", "bin_tile", "conv_bin_3x3", "conv_bin_3x3_full", "conv_bin_any",
+        "conv_bin_few", "conv_bin_reference", "conv_bits_3x3", "conv_bits_any", "conv_bits_reference", "conv_int8",
+        "conv_int8_rows", "dense_bin", "dense_int8", "depthwise_bin", "depthwise_bin_pairs", "depthwise_int8",
+        "depthwise_int8_3x3", "half_table", "look_up", "max_pool",
     ),
 ]  # fmt: skip
 

@@ -1,5 +1,7 @@
 #include "../fb_bin_tile.h"
 
+#include "../fb_tile_scale.h"
+
 /* Columns of a row of the input. The first and the last one may be padding, which stays where it is. */
 typedef struct columns {
     const int8_t *first, *middle, *last;
@@ -370,26 +372,6 @@ void fb_tile_widen(const uint32_t *packed, int32_t *wide, uint32_t filters, bool
     }
 }
 
-/* The lower lane · factor + offset. */
-static inline int32_t low_product(uint32_t word, int32_t factor, int32_t offset) {
-#if defined(__riscv_mul)
-    return (int32_t)((int64_t)(int32_t)(word << 16) * (factor * 65536) >> 32) + offset; /* mulh drops what is below */
-#else
-    return fb_low(word) * factor + offset;
-#endif
-}
-
-/* The upper lane · factor + offset. */
-static inline int32_t high_product(uint32_t word, int32_t factor, int32_t offset) {
-#if defined(__ARM_FEATURE_DSP) && defined(__thumb2__)
-    int32_t r;
-    __asm__("smlatb %0, %1, %2, %3" : "=r"(r) : "r"(word + 0x8000u), "r"(factor), "r"(offset));
-    return r;
-#else
-    return fb_high(word) * factor + offset;
-#endif
-}
-
 FB_INLINE void requantize(const fb_layer *layer, const uint32_t *packed, const int32_t *wide, int8_t *out, bool relu) {
     const int32_t *bias = layer->bias;
     const int16_t *mult = layer->mult, *end = mult + layer->out.channels;
@@ -401,8 +383,8 @@ FB_INLINE void requantize(const fb_layer *layer, const uint32_t *packed, const i
 #define PAIR(j) \
     do { \
         uint32_t word = packed[j]; \
-        int32_t low = wide ? (fb_low(word) + wide[j]) * factor + offset : low_product(word, factor, offset); \
-        int32_t high = wide ? (fb_high(word) + wide[j + 4]) * factor + offset : high_product(word, factor, offset); \
+        int32_t low = wide ? (fb_low(word) + wide[j]) * factor + offset : fb_low_product(word, factor, offset); \
+        int32_t high = wide ? (fb_high(word) + wide[j + 4]) * factor + offset : fb_high_product(word, factor, offset); \
         out[j] = fb_scale(low, shift, zero_point, relu); \
         out[j + 4] = fb_scale(high, shift, zero_point, relu); \
     } while (0)
