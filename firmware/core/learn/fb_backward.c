@@ -153,7 +153,7 @@ static uint32_t sample_key(const fb_train *train, unsigned op) {
 }
 
 /* Gradients of a layer's weights and biases, for its filters in this pass. */
-static void accumulate(backward *b, unsigned op, const fb_layer *layer, const int8_t *h) {
+FB_NOINLINE static void accumulate(backward *b, unsigned op, const fb_layer *layer, const int8_t *h) {
     fb_train *train = b->train;
     uint32_t plane = (uint32_t)layer->out.height * layer->out.width;
     unsigned first, end;
@@ -337,7 +337,7 @@ static fb_status elementwise(backward *b, unsigned op, const fb_layer *layer, un
 }
 
 /* All inputs of such an operation. */
-static fb_status value_by_value(backward *b, unsigned op, const fb_layer *layer, const fb_traits *traits) {
+FB_NOINLINE static fb_status value_by_value(backward *b, unsigned op, const fb_layer *layer, const fb_traits *traits) {
     bool first = fb_active(b->train, layer->input);
     bool second = traits->inputs == 2 && fb_active(b->train, layer->input2);
     fb_status status = FB_OK;
@@ -349,7 +349,7 @@ static fb_status value_by_value(backward *b, unsigned op, const fb_layer *layer,
 }
 
 /* Channels that were put together go their ways again. */
-static fb_status parts(backward *b, const fb_layer *layer, const fb_traits *traits) {
+FB_NOINLINE static fb_status parts(backward *b, const fb_layer *layer, const fb_traits *traits) {
     fb_train *train = b->train;
     fb_block grad = fb_blocks_find(&b->blocks, layer->output);
     for (unsigned i = 0; i < 2; i++) {
@@ -426,7 +426,7 @@ static int32_t overlap(const fb_layer *layer) {
 }
 
 /* Pooling and shortcuts: scale the output's gradient in place, then spread it over the input's. */
-static fb_status window(backward *b, unsigned op, const fb_layer *layer, const fb_traits *traits) {
+FB_NOINLINE static fb_status window(backward *b, unsigned op, const fb_layer *layer, const fb_traits *traits) {
     fb_train *train = b->train;
     fb_block grad = fb_blocks_find(&b->blocks, layer->output), there = fb_blocks_find(&b->blocks, layer->input), to;
     bool join = there.offset != FB_OUTSIDE;
@@ -490,12 +490,11 @@ static fb_status backwards(backward *b, unsigned label) {
 FB_NOINLINE static uint32_t start(backward *b, fb_train *train, fb_choice choice) {
     fb_walk walk;
     uint32_t forward;
-    fb_walk_start(&walk, &train->model);
-    walk.keep = train->pass.keep;
-    forward = fb_walk_arena(&walk, choice);
     memset(b, 0, sizeof *b);
     b->train = train;
-    b->blocks = walk.live;
+    fb_walk_start(&walk, &train->model, &b->blocks);
+    walk.keep = train->pass.keep;
+    forward = fb_walk_arena(&walk, choice);
     for (unsigned i = 0; i < b->blocks.count; i++) b->blocks.block[i].tensor |= KEPT;
     return forward;
 }
@@ -518,7 +517,8 @@ static void after_layer(void *context, unsigned op, unsigned tensor, const int8_
 fb_status fb_forward(fb_train *train, uint8_t *work, uint32_t size, const int8_t *input, int8_t *scores) {
     fb_hooks hooks = {NULL, NULL, NULL};
     fb_walk walk;
-    fb_walk_start(&walk, &train->model);
+    fb_blocks live;
+    fb_walk_start(&walk, &train->model, &live);
     walk.keep = train->pass.keep;
     hooks.context = train;
     hooks.after = after_layer;

@@ -133,7 +133,7 @@ uint8_t *fb_sums_of(const fb_train *train, unsigned op, unsigned *first, unsigne
 uint32_t fb_scores_size(const fb_model *model) { return fb_aligned(fb_model_tensor(model, model->output).size); }
 
 /* Bytes in which a filter's narrow sums are widened, when the samples are done. */
-static uint32_t widening_size(const fb_train *train) {
+FB_NOINLINE static uint32_t widening_size(const fb_train *train) {
     uint32_t most = 0;
     for (unsigned op = train->pass.low_op; train->config.sums && op <= train->pass.high_op; op++) {
         fb_layer layer;
@@ -246,10 +246,20 @@ fb_status fb_plan_pass(fb_train *train) {
     return lay_out(train);
 }
 
+/* The trained operation below `op`, and bytes of the sums of one of its filters or of all; `op` itself if none is left. A
+ * function of its own, so that the layer is off the stack when a pass is planned. */
+FB_NOINLINE static unsigned sums_below(const fb_train *train, unsigned op, bool all, uint32_t *sums) {
+    fb_layer layer;
+    unsigned next = fb_below(&train->model, &train->config, op, &layer);
+    if (next == op) return op;
+    *sums = fb_sums_size(&train->config, next, &layer);
+    if (all) *sums = fb_product(*sums, layer.out.channels);
+    return next;
+}
+
 size_t fb_train_arena_size(const fb_model *model, const fb_train_config *config, bool fast) {
     fb_train train;
-    fb_layer layer;
-    uint32_t most = 0, sums = 0, need;
+    uint32_t most = 0, sums = 0, its, need;
     unsigned op, next;
     if (fb_check_config(model, config) != FB_OK) return 0;
     memset(&train, 0, sizeof train);
@@ -259,14 +269,13 @@ size_t fb_train_arena_size(const fb_model *model, const fb_train_config *config,
         most = recalibrating_size(&train, fast);
         if (most == UINT32_MAX) return 0;
     }
-    train.pass.high_op = (uint16_t)fb_below(model, config, model->ops, &layer);
+    train.pass.high_op = (uint16_t)sums_below(&train, model->ops, fast, &its);
     /* From the last layer down: each alone, or all so far together. Together may be more tensors than FB_MAX_LIVE; then
      * the largest pass that can run is what counts. */
-    for (op = model->ops; (next = fb_below(model, config, op, &layer)) != op; op = next) {
-        uint32_t each = fb_sums_size(config, next, &layer);
+    for (op = model->ops; (next = sums_below(&train, op, fast, &its)) != op; op = next) {
         train.pass.low_op = (uint16_t)next;
         if (!fast) train.pass.high_op = (uint16_t)next;
-        sums = fast ? fb_sum(sums, fb_product(each, layer.out.channels)) : each;
+        sums = fast ? fb_sum(sums, its) : its;
         need = fb_sum(need_beside_sums(&train, fast ? FB_FASTEST : FB_LEAST), sums);
         if (need == UINT32_MAX) return fast ? fb_aligned(most) : 0;
         if (need > most) most = need;

@@ -23,7 +23,7 @@ typedef void fb_look_function(void *context, unsigned op, const fb_layer *layer,
 typedef struct fb_walk {
     const fb_model *model;
     unsigned op; /* the next one */
-    fb_blocks live;
+    fb_blocks *live; /* the caller's, so that who wants them after the walk has one copy */
     const uint8_t *keep;    /* bits of tensors that stay until the end, for learning; NULL: none */
     fb_look_function *look; /* for recalibrating; NULL: none */
     void *context;          /* of look */
@@ -37,7 +37,7 @@ typedef struct fb_places {
     uint32_t top;
 } fb_places;
 
-void fb_walk_start(fb_walk *walk, const fb_model *model);
+void fb_walk_start(fb_walk *walk, const fb_model *model, fb_blocks *live);
 
 /* Places for the next operation, which is decoded into `layer`; FB_ERR_LIVE if there are too many activations,
  * FB_ERR_KIND if it is no operation. */
