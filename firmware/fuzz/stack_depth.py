@@ -3,10 +3,10 @@
     python firmware/fuzz/stack_depth.py                      of the C core, for each call that a program makes, at -O3
     python firmware/fuzz/stack_depth.py microbit hifive1     of the firmware of these boards, from reset, as it is built
 
-There is no recursion and there are no variable arrays, so that the sum along the worst chain is a bound and not a sample.
-GCC gives the frames and the graph (-fcallgraph-info=su). What a call through a pointer may reach is in POINTERS. For the
-core alone, hooks and the driver of a flash are the caller's own and come on top. Functions of libc and libgcc (memcpy,
-division) count EXTERNAL bytes, divisions of 64 bits LONG_DIVISION.
+There is no recursion and there are no variable arrays, so that the sum along the worst chain is a bound and not a
+sample. GCC gives the frames and the graph (-fcallgraph-info=su). What a call through a pointer may reach is in
+POINTERS. For the core alone, hooks and the driver of a flash are the caller's own and come on top. Functions of libc
+and libgcc (memcpy, division) count EXTERNAL bytes, divisions of 64 bits LONG_DIVISION.
 """
 
 from __future__ import annotations
