@@ -35,6 +35,10 @@ typedef struct fb_kernel {
     bool lean; /* takes less scratch than the one before it and little more time */
 } fb_kernel;
 
+/* Kernels to plan with: the fastest; its lean variants, nearly as fast with less scratch; the lean ones of other kernels,
+ * too (scalar ones where there is Helium); or those that need least. */
+typedef enum fb_choice { FB_FASTEST, FB_LEAN, FB_SMALL, FB_LEAST } fb_choice;
+
 /* The kernels for a kind of layer, fastest first, ended by one without a name; the last one takes every layer. Of a
  * number that is no kind: an empty list. */
 const fb_kernel *fb_kernels_of(const fb_layer *layer);
@@ -54,6 +58,7 @@ const fb_kernel *fb_kernels_of(const fb_layer *layer);
         return (there) ? name##_scratch(layer) : FB_NOT_FOR_THIS; \
     }
 #define FB_PLANNED_ENTRY(name) {#name, name##_planned, NULL, false}
+#define FB_PLANNED_LEAN_ENTRY(name) {#name, name##_planned, NULL, true}
 
 /* The reference twins, which take every layer of their kind. Faster variants are in fb_kernels_scalar.h, _mve.h,
  * _host.h. Binary weights: */

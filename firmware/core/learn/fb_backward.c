@@ -284,7 +284,7 @@ static fb_status weighted(backward *b, unsigned op, const fb_layer *layer) {
     there = fb_blocks_find(&b->blocks, layer->input);
     status = place(b, there.offset == FB_OUTSIDE ? layer->input : TEMPORARY, layer->in.size, &to);
     if (status != FB_OK) return status;
-    scratch = b->choice == FB_LEAST ? 0 : fb_grad_input_scratch(layer, b->choice == FB_LEAN);
+    scratch = fb_grad_input_scratch(layer, b->choice);
     note(b, scratch);
     if (!b->dry) {
         uint32_t bottom = fb_blocks_extent(&b->blocks, false), top = fb_blocks_extent(&b->blocks, true);

@@ -184,12 +184,17 @@ static bool take_filters(fb_train *train, unsigned op, unsigned filter, uint32_t
     }
 }
 
-static fb_status lay_out(fb_train *train) {
+/* Bytes of all sums of the pass. */
+static uint32_t sums_size(const fb_train *train) {
     unsigned first, end;
     uint32_t sums = sums_before(train, train->pass.low_op, &first, &end);
     fb_layer layer;
     fb_layer_decode(&train->model, train->pass.low_op, &layer);
-    sums += (end - first) * fb_sums_size(&train->config, train->pass.low_op, &layer);
+    return sums + (end - first) * fb_sums_size(&train->config, train->pass.low_op, &layer);
+}
+
+static fb_status lay_out(fb_train *train) {
+    uint32_t sums = sums_size(train);
     fb_mark_tensors(train);
     train->pass.sums = fb_counts_size(train);
     train->pass.saved = fb_aligned(train->pass.sums + sums);
@@ -230,6 +235,22 @@ static fb_status recalibrating_pass(fb_train *train) {
     return FB_OK;
 }
 
+/* The filters of a pass, planned with the kernels that sum up most in a time. How long samples take with each choice is
+ * about this; without tables, ten times as long: more than that can save in passes. */
+static bool choose_filters(fb_train *train, unsigned op, unsigned filter) {
+    static const uint8_t slow[FB_LEAST] = {16, 19, 32};
+    uint32_t most = 0, sums;
+    unsigned best = FB_LEAST;
+    for (unsigned choice = 0; choice < FB_LEAST; choice++) {
+        if (!take_filters(train, op, filter, train->arena_size, (fb_choice)choice)) continue;
+        sums = sums_size(train);
+        if (best < FB_LEAST && (uint64_t)sums * slow[best] <= (uint64_t)most * slow[choice]) continue;
+        most = sums;
+        best = choice;
+    }
+    return take_filters(train, op, filter, train->arena_size, (fb_choice)best);
+}
+
 fb_status fb_plan_pass(fb_train *train) {
     const fb_head *head = (const fb_head *)(const void *)train->state;
     train->seen = 0;
@@ -238,12 +259,7 @@ fb_status fb_plan_pass(fb_train *train) {
         calibrating_pass(train);
         return need_beside_sums(train, FB_LEAST) > train->arena_size ? FB_ERR_ARENA : lay_out(train);
     }
-    /* Without tables a pass takes up to ten times as long, more than it can save in passes. */
-    for (unsigned choice = FB_LEAN;
-         !take_filters(train, head->op, head->filter, train->arena_size, (fb_choice)choice);) {
-        if (++choice > FB_LEAST) return FB_ERR_ARENA;
-    }
-    return lay_out(train);
+    return choose_filters(train, head->op, head->filter) ? lay_out(train) : FB_ERR_ARENA;
 }
 
 /* The trained operation below `op`, and bytes of the sums of one of its filters or of all; `op` itself if none is left. A

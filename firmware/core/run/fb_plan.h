@@ -43,9 +43,6 @@ void fb_walk_start(fb_walk *walk, const fb_model *model, fb_blocks *live);
  * FB_ERR_KIND if it is no operation. */
 fb_status fb_walk_next(fb_walk *walk, fb_layer *layer, fb_places *places);
 
-/* Kernels to plan with: the fastest, those that are nearly as fast with less scratch, or those that need least. */
-typedef enum fb_choice { FB_FASTEST, FB_LEAN, FB_LEAST } fb_choice;
-
 /* Bytes of arena for all operations from here on with such kernels; 0 if it cannot run. What is kept lies in `live` then. */
 uint32_t fb_walk_arena(fb_walk *walk, fb_choice choice);
 
