@@ -163,7 +163,8 @@ def _pointed(name: str, functions: dict[str, Function], above: tuple[str, ...]) 
     if reached is None:
         raise StackError(f"{name} calls through a pointer: say in POINTERS what it may reach")
     listed = "".join(path.read_text() for path in (CORE / "kernels").glob("fb_kernels*.[ch]"))
-    kernels = [kernel for kernel in set(re.findall(r"FB_(?:LEAN_)?ENTRY\((\w+)\)", listed)) if kernel in functions]
+    named = set(re.findall(r"FB_(?:LEAN_|LARGE_)?ENTRY\((\w+)[,)]", listed))
+    kernels = [kernel for kernel in named if kernel in functions]
     targets = {
         KERNELS: kernels,
         SCRATCH: [f"{kernel}_scratch" for kernel in kernels],

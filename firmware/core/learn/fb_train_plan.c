@@ -238,7 +238,7 @@ static fb_status recalibrating_pass(fb_train *train) {
 /* The filters of a pass, planned with the kernels that sum up most in a time. How long samples take with each choice is
  * about this; without tables, ten times as long: more than that can save in passes. */
 static bool choose_filters(fb_train *train, unsigned op, unsigned filter) {
-    static const uint8_t slow[FB_LEAST] = {16, 19, 32};
+    static const uint8_t slow[FB_LEAST] = {4, 5, 8};
     uint32_t most = 0, sums;
     unsigned best = FB_LEAST;
     for (unsigned choice = 0; choice < FB_LEAST; choice++) {

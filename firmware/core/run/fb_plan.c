@@ -81,10 +81,8 @@ uint32_t fb_scratch_of(const fb_layer *layer, fb_choice choice) {
     uint32_t found = FB_NOT_FOR_THIS;
     for (k = fb_kernels_of(layer); k->name; k++) {
         uint32_t scratch = k->scratch(layer);
-        if (found != FB_NOT_FOR_THIS && choice != FB_LEAST) {
-            if (choice == FB_FASTEST || (choice == FB_LEAN && !k->lean)) break;
-            if (!k->lean) continue;
-        }
+        if (choice == FB_SMALL && k->large) continue;
+        if (found != FB_NOT_FOR_THIS && choice != FB_LEAST && (choice == FB_FASTEST || !k->lean)) break;
         if (scratch < found) found = scratch;
     }
     return found;

@@ -421,7 +421,11 @@ static void list_chunk(const work *w, triple *list, uint32_t first, uint32_t fil
         bool chunked = layer->flags & FB_FLAG_CHUNKS;
         const uint16_t *word = filter + (chunked ? chunk * 9 : chunk);
         for (; o + 4 <= filters; o += 4, word += 4 * layer->words, list += 4 * w->cut.triples) {
-            (lean ? list_four_lean : list_four)(w, list, word, chunked ? 1 : w->cut.chunks);
+            if (lean) {
+                list_four_lean(w, list, word, chunked ? 1 : w->cut.chunks);
+            } else {
+                list_four(w, list, word, chunked ? 1 : w->cut.chunks);
+            }
         }
     }
     for (; o < filters; o++, list += w->cut.triples) list_filter(w, list, filter + o * layer->words, channel, channels);
