@@ -11,6 +11,7 @@ typedef struct backward {
     fb_blocks blocks;
     uint8_t *work;
     uint32_t size;
+    uint32_t saved; /* bytes before it that are in use */
     bool dry, calibrate;
     fb_choice choice;
     uint32_t peak;
@@ -81,7 +82,7 @@ static int8_t *address(const backward *b, const fb_block *block) {
 /* Note how much is in use, with `scratch` bytes more. */
 static void note(backward *b, uint32_t scratch) {
     uint32_t use = fb_sum(fb_blocks_extent(&b->blocks, false), fb_blocks_extent(&b->blocks, true));
-    use = fb_sum(use, fb_aligned(scratch));
+    use = fb_sum(fb_sum(use, b->saved), fb_aligned(scratch));
     if (use > b->peak) b->peak = use;
 }
 
@@ -100,6 +101,17 @@ static void close_gaps(backward *b, bool top) {
         end += next->size;
         if (!b->dry && old.offset != next->offset) memmove(address(b, next), address(b, &old), next->size);
     }
+}
+
+/* Take over what operations behind `op` have saved. */
+static void release_saved(backward *b, unsigned op) {
+    uint32_t saved = fb_saved_mask(b->train, op + 1), less = b->saved - saved;
+    if (!b->dry && less) {
+        memmove(b->work - less, b->work, fb_blocks_extent(&b->blocks, false));
+        b->work -= less;
+        b->size += less;
+    }
+    b->saved = saved;
 }
 
 static fb_status place(backward *b, unsigned tensor, uint32_t size, fb_block *placed) {
@@ -470,6 +482,7 @@ static fb_status backwards(backward *b, unsigned label) {
         if (!fb_active(train, layer.output) || fb_blocks_find(&b->blocks, layer.output).offset == FB_OUTSIDE) continue;
         close_gaps(b, false);
         close_gaps(b, true);
+        release_saved(b, op);
         traits = fb_traits_of(layer.kind);
         switch (traits->back) {
         case FB_BACK_WEIGHTS: status = weighted(b, op, &layer); break;
@@ -489,12 +502,18 @@ static fb_status backwards(backward *b, unsigned label) {
  * of its own, so that the walk is off the stack when the backward pass begins. */
 FB_NOINLINE static uint32_t start(backward *b, fb_train *train, fb_choice choice) {
     fb_walk walk;
-    uint32_t forward;
+    uint32_t forward = FB_ALIGN;
     memset(b, 0, sizeof *b);
     b->train = train;
+    b->saved = fb_saved_size(train);
     fb_walk_start(&walk, &train->model, &b->blocks);
     walk.keep = train->pass.keep;
-    forward = fb_walk_arena(&walk, choice);
+    while (walk.op < walk.end) {
+        uint32_t saved = fb_saved_until(train, walk.op), need = fb_walk_step(&walk, choice);
+        if (need == 0) return 0;
+        need = fb_sum(need, saved);
+        if (need > forward) forward = need;
+    }
     for (unsigned i = 0; i < b->blocks.count; i++) b->blocks.block[i].tensor |= KEPT;
     return forward;
 }
@@ -518,11 +537,24 @@ fb_status fb_forward(fb_train *train, uint8_t *work, uint32_t size, const int8_t
     fb_hooks hooks = {NULL, NULL, NULL};
     fb_walk walk;
     fb_blocks live;
+    fb_status status = FB_OK;
+    uint32_t saved = fb_saved_size(train), used = 0;
     fb_walk_start(&walk, &train->model, &live);
     walk.keep = train->pass.keep;
     hooks.context = train;
     hooks.after = after_layer;
-    return fb_walk_run(&walk, work, size, input, scores, &hooks);
+    size += saved;
+    work -= saved;
+    for (unsigned op = 0; status == FB_OK && op < train->model.ops; op++) {
+        uint32_t more = fb_saved_until(train, op) - used;
+        if (more) memmove(work + more, work, fb_blocks_extent(&live, false));
+        used += more;
+        work += more;
+        size -= more;
+        walk.end = op + 1;
+        status = fb_walk_run(&walk, work, size, input, scores, &hooks);
+    }
+    return status;
 }
 
 fb_status fb_backward(fb_train *train, uint8_t *work, uint32_t size, const int8_t *input, const int8_t *scores,

@@ -19,24 +19,49 @@ uint32_t fb_kept_size(const fb_layer *layer) {
 
 static uint32_t mask_size(const fb_layer *layer) { return fb_masked(layer) ? fb_aligned(layer->out.size / 8 + 1) : 0; }
 
-/* Offset of the mask or choices of `wanted`; the size of all if there is no such operation. */
-static uint32_t saved_offset(const fb_train *train, unsigned wanted) {
+static bool is_saved_early(const fb_layer *layer) { return fb_chooses(layer) || fb_sloped(layer); }
+
+/* What an operation saves. */
+static uint32_t saved_of(const fb_train *train, unsigned op, const fb_layer *layer) {
+    uint32_t size;
+    if (!fb_active(train, layer->output)) return 0;
+    size = mask_size(layer);
+    if (is_saved_early(layer)) size = fb_sum(size, fb_aligned(layer->out.size));
+    if (keeps_results(train, op, layer)) size = fb_sum(size, fb_kept_size(layer));
+    return size;
+}
+
+uint32_t fb_saved_mask(const fb_train *train, unsigned op) {
     uint32_t at = 0;
-    fb_layer layer;
-    for (unsigned op = train->model.ops; op-- > train->pass.low_op;) {
-        if (op == wanted) return at;
-        fb_layer_decode(&train->model, op, &layer);
-        if (!fb_active(train, layer.output)) continue;
-        at = fb_sum(at, mask_size(&layer));
-        if (fb_chooses(&layer) || fb_sloped(&layer)) at = fb_sum(at, fb_aligned(layer.out.size));
-        if (keeps_results(train, op, &layer)) at = fb_sum(at, fb_kept_size(&layer));
+    for (unsigned i = train->pass.low_op; i < op; i++) {
+        fb_layer layer;
+        fb_layer_decode(&train->model, i, &layer);
+        at = fb_sum(at, saved_of(train, i, &layer));
     }
     return at;
 }
 
-uint32_t fb_saved_mask(const fb_train *train, unsigned op) { return saved_offset(train, op); }
+uint32_t fb_saved_size(const fb_train *train) { return fb_saved_mask(train, train->model.ops); }
 
-uint32_t fb_saved_size(const fb_train *train) { return saved_offset(train, UINT32_MAX); }
+/* Whether an operation up to `op` makes `tensor`. */
+static bool made_until(const fb_train *train, unsigned op, unsigned tensor) {
+    for (unsigned i = 0; i <= op; i++) {
+        if (fb_u16(fb_op_record(&train->model, i) + FB_OP_OUTPUT) == tensor) return true;
+    }
+    return false;
+}
+
+/* Choices and slopes are saved as soon as the values are there that they are made from. */
+uint32_t fb_saved_until(const fb_train *train, unsigned op) {
+    uint32_t at = 0, until = 0;
+    for (unsigned i = train->pass.low_op; i < train->model.ops; i++) {
+        fb_layer layer;
+        fb_layer_decode(&train->model, i, &layer);
+        at = fb_sum(at, saved_of(train, i, &layer));
+        if (i <= op || (is_saved_early(&layer) && made_until(train, op, layer.input))) until = at;
+    }
+    return until;
+}
 
 /* Where a layer's result is not cut off. */
 static void save_mask(const fb_layer *layer, const int8_t *values, uint8_t *mask) {
@@ -82,7 +107,7 @@ static void keep_results(const fb_layer *layer, const int8_t *values, uint8_t *k
 }
 
 uint32_t fb_kept_results(const fb_train *train, unsigned op, const fb_layer *layer) {
-    return fb_sum(saved_offset(train, op), mask_size(layer));
+    return fb_sum(fb_saved_mask(train, op), mask_size(layer));
 }
 
 void fb_save_masks(const fb_train *train, unsigned op, unsigned tensor, const int8_t *values) {
@@ -145,12 +170,13 @@ FB_NOINLINE static uint32_t widening_size(const fb_train *train) {
 
 /* Bytes the pass needs beside the sums. */
 static uint32_t need_beside_sums(fb_train *train, fb_choice choice) {
-    uint32_t work = widening_size(train), needed;
+    uint32_t work, needed;
     fb_mark_tensors(train);
+    work = fb_sum(fb_saved_size(train), widening_size(train));
     needed = fb_work_size(train, choice);
     if (needed > work) work = needed;
     work = fb_sum(fb_aligned(work), fb_sum(fb_scores_size(&train->model), fb_copy_size(train)));
-    return fb_sum(fb_counts_size(train), fb_sum(fb_aligned(fb_saved_size(train)), work));
+    return fb_sum(fb_counts_size(train), work);
 }
 
 /* As many filters as fit, from (op, filter) on. False if not even one does. */
@@ -198,7 +224,7 @@ static fb_status lay_out(fb_train *train) {
     fb_mark_tensors(train);
     train->pass.sums = fb_counts_size(train);
     train->pass.saved = fb_aligned(train->pass.sums + sums);
-    train->pass.work = train->pass.saved + fb_aligned(fb_saved_size(train));
+    train->pass.work = train->pass.saved + fb_saved_size(train);
     memset(train->arena, 0, train->pass.saved);
     return FB_OK;
 }
@@ -235,14 +261,24 @@ static fb_status recalibrating_pass(fb_train *train) {
     return FB_OK;
 }
 
-/* The filters of a pass, planned with the kernels that sum up most in a time. How long samples take with each choice is
- * about this; without tables, ten times as long: more than that can save in passes. */
+/* Whether the pass is the step's last one. */
+static bool is_last(const fb_train *train) {
+    fb_layer layer;
+    unsigned below = fb_below(&train->model, &train->config, train->pass.low_op, &layer);
+    fb_layer_decode(&train->model, train->pass.low_op, &layer);
+    return below == train->pass.low_op && train->pass.end_filter == layer.out.channels;
+}
+
+/* The filters of a pass, planned with the fastest kernels that leave room for all that are left, or with those that sum up
+ * most in a time. How long samples take with each choice is about this; without tables, ten times as long: more than that
+ * can save in passes. */
 static bool choose_filters(fb_train *train, unsigned op, unsigned filter) {
     static const uint8_t slow[FB_LEAST] = {4, 5, 8};
     uint32_t most = 0, sums;
     unsigned best = FB_LEAST;
     for (unsigned choice = 0; choice < FB_LEAST; choice++) {
         if (!take_filters(train, op, filter, train->arena_size, (fb_choice)choice)) continue;
+        if (is_last(train)) return true;
         sums = sums_size(train);
         if (best < FB_LEAST && (uint64_t)sums * slow[best] <= (uint64_t)most * slow[choice]) continue;
         most = sums;

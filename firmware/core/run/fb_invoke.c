@@ -16,7 +16,7 @@ fb_status fb_walk_run(fb_walk *walk, uint8_t *arena, uint32_t size, const int8_t
     const fb_model *model = walk->model;
     fb_layer layer;
     fb_places places;
-    while (walk->op < model->ops) {
+    while (walk->op < walk->end) {
         unsigned op = walk->op;
         const fb_kernel *kernel;
         const int8_t *in, *in2;

@@ -5,6 +5,7 @@
 void fb_walk_start(fb_walk *walk, const fb_model *model, fb_blocks *live) {
     walk->model = model;
     walk->op = 0;
+    walk->end = model->ops;
     walk->live = live;
     live->count = 0;
     walk->keep = NULL;
@@ -88,24 +89,30 @@ uint32_t fb_scratch_of(const fb_layer *layer, fb_choice choice) {
     return found;
 }
 
-uint32_t fb_walk_arena(fb_walk *walk, fb_choice choice) {
+uint32_t fb_walk_step(fb_walk *walk, fb_choice choice) {
     fb_layer layer;
     fb_places places;
-    uint32_t most = FB_ALIGN; /* never 0: that says it cannot run */
-    while (walk->op < walk->model->ops) {
-        uint32_t live, room, scratch;
-        if (fb_walk_next(walk, &layer, &places) != FB_OK) return 0;
-        live = fb_sum(places.bottom, places.top);
-        if (live > LARGEST_ARENA) return 0;
-        room = LARGEST_ARENA - live;
-        if (choice != FB_FASTEST) {
-            scratch = fb_scratch_of(&layer, choice);
-        } else if (!fb_choose(&layer, room, &scratch)) {
-            return 0;
-        }
-        if (scratch > room) return 0;
-        live += fb_aligned(scratch);
-        if (live > most) most = live;
+    uint32_t live, room, scratch;
+    if (fb_walk_next(walk, &layer, &places) != FB_OK) return 0;
+    live = fb_sum(places.bottom, places.top);
+    if (live > LARGEST_ARENA) return 0;
+    room = LARGEST_ARENA - live;
+    if (choice != FB_FASTEST) {
+        scratch = fb_scratch_of(&layer, choice);
+    } else if (!fb_choose(&layer, room, &scratch)) {
+        return 0;
+    }
+    if (scratch > room) return 0;
+    live += fb_aligned(scratch);
+    return live > FB_ALIGN ? live : FB_ALIGN; /* never 0: that says it cannot run */
+}
+
+uint32_t fb_walk_arena(fb_walk *walk, fb_choice choice) {
+    uint32_t most = FB_ALIGN;
+    while (walk->op < walk->end) {
+        uint32_t need = fb_walk_step(walk, choice);
+        if (need == 0) return 0;
+        if (need > most) most = need;
     }
     return most;
 }
