@@ -103,15 +103,33 @@ static void close_gaps(backward *b, bool top) {
     }
 }
 
-/* Take over what operations behind `op` have saved. */
-static void release_saved(backward *b, unsigned op) {
-    uint32_t saved = fb_saved_mask(b->train, op + 1), less = b->saved - saved;
+/* Bytes with which an operation's gradients are computed fastest, beside what lies there. */
+static uint32_t wanted(const backward *b, unsigned op, const fb_layer *layer) {
+    uint32_t size = layer->in.size, input = 0, sums = 0;
+    if (!fb_weighted(layer)) return fb_sum(size, fb_traits_of(layer->kind)->inputs == 2 ? layer->in2.size : 0);
+    if (fb_active(b->train, layer->input)) input = fb_grad_input_scratch(layer, FB_FASTEST);
+    if (needs_input(b->train, op, layer)) { /* which may be made again */
+        sums = fb_grad_weights_scratch(layer);
+        size = fb_sum(size, size);
+    }
+    return fb_sum(size, sums > input ? sums : input);
+}
+
+/* Take over what operations behind `op` have saved, if there is not room enough without it. */
+FB_NOINLINE static void make_room(backward *b, unsigned op, const fb_layer *layer) {
+    uint32_t less;
+    if (b->dry && b->choice == FB_FASTEST) return; /* nothing is to be moved then */
+    if (!b->dry) {
+        uint32_t use = fb_sum(fb_blocks_extent(&b->blocks, false), fb_blocks_extent(&b->blocks, true));
+        if (fb_sum(fb_sum(use, 3 * FB_ALIGN), wanted(b, op, layer)) <= b->size) return;
+    }
+    less = b->saved - fb_saved_mask(b->train, op + 1);
     if (!b->dry && less) {
         memmove(b->work - less, b->work, fb_blocks_extent(&b->blocks, false));
         b->work -= less;
         b->size += less;
     }
-    b->saved = saved;
+    b->saved -= less;
 }
 
 static fb_status place(backward *b, unsigned tensor, uint32_t size, fb_block *placed) {
@@ -482,7 +500,7 @@ static fb_status backwards(backward *b, unsigned label) {
         if (!fb_active(train, layer.output) || fb_blocks_find(&b->blocks, layer.output).offset == FB_OUTSIDE) continue;
         close_gaps(b, false);
         close_gaps(b, true);
-        release_saved(b, op);
+        make_room(b, op, &layer);
         traits = fb_traits_of(layer.kind);
         switch (traits->back) {
         case FB_BACK_WEIGHTS: status = weighted(b, op, &layer); break;
@@ -500,16 +518,24 @@ static fb_status backwards(backward *b, unsigned label) {
 
 /* Walk through the net without running it: what the forward pass leaves where. Returns the arena it needs. A function
  * of its own, so that the walk is off the stack when the backward pass begins. */
-FB_NOINLINE static uint32_t start(backward *b, fb_train *train, fb_choice choice) {
+FB_NOINLINE static uint32_t start(backward *b, fb_train *train, fb_choice choice, bool dry) {
     fb_walk walk;
+    fb_layer layer;
+    fb_places places;
     uint32_t forward = FB_ALIGN;
     memset(b, 0, sizeof *b);
     b->train = train;
+    b->dry = dry;
+    b->choice = choice;
     b->saved = fb_saved_size(train);
     fb_walk_start(&walk, &train->model, &b->blocks);
     walk.keep = train->pass.keep;
+    while (!dry && walk.op < walk.end) {
+        if (fb_walk_next(&walk, &layer, &places) != FB_OK) return 0;
+    }
     while (walk.op < walk.end) {
-        uint32_t saved = fb_saved_until(train, walk.op), need = fb_walk_step(&walk, choice);
+        uint32_t saved = choice == FB_FASTEST ? b->saved : fb_saved_until(train, walk.op);
+        uint32_t need = fb_walk_step(&walk, choice);
         if (need == 0) return 0;
         need = fb_sum(need, saved);
         if (need > forward) forward = need;
@@ -520,10 +546,8 @@ FB_NOINLINE static uint32_t start(backward *b, fb_train *train, fb_choice choice
 
 uint32_t fb_work_size(fb_train *train, fb_choice choice) {
     backward b;
-    uint32_t forward = start(&b, train, choice);
+    uint32_t forward = start(&b, train, choice, true);
     if (forward == 0) return UINT32_MAX;
-    b.dry = true;
-    b.choice = choice;
     if (backwards(&b, 0) != FB_OK) return UINT32_MAX;
     return b.peak > forward ? b.peak : forward;
 }
@@ -531,6 +555,21 @@ uint32_t fb_work_size(fb_train *train, fb_choice choice) {
 static void after_layer(void *context, unsigned op, unsigned tensor, const int8_t *values, uint32_t size) {
     (void)size;
     fb_save_masks(context, op, tensor, values);
+}
+
+/* Bytes of the saved part to reserve before the next operation: all, or as much as leaves `size` bytes room enough for the
+ * operations from here on; at least what the next one needs. */
+FB_NOINLINE static uint32_t reserve(const fb_train *train, const fb_walk *walk, uint32_t size, uint32_t saved) {
+    fb_blocks live = *walk->live;
+    fb_walk ahead = *walk;
+    uint32_t least, most;
+    ahead.live = &live;
+    ahead.end = train->model.ops;
+    most = fb_walk_arena(&ahead, FB_FASTEST);
+    most = size > most ? size - most : 0;
+    if (most >= saved) return saved;
+    least = fb_saved_until(train, walk->op);
+    return most > least ? most & ~(uint32_t)(FB_ALIGN - 1) : least;
 }
 
 fb_status fb_forward(fb_train *train, uint8_t *work, uint32_t size, const int8_t *input, int8_t *scores) {
@@ -543,15 +582,15 @@ fb_status fb_forward(fb_train *train, uint8_t *work, uint32_t size, const int8_t
     walk.keep = train->pass.keep;
     hooks.context = train;
     hooks.after = after_layer;
-    size += saved;
     work -= saved;
-    for (unsigned op = 0; status == FB_OK && op < train->model.ops; op++) {
-        uint32_t more = fb_saved_until(train, op) - used;
+    size += saved;
+    while (status == FB_OK && walk.op < train->model.ops) {
+        uint32_t more = reserve(train, &walk, size + used, saved) - used;
         if (more) memmove(work + more, work, fb_blocks_extent(&live, false));
         used += more;
         work += more;
         size -= more;
-        walk.end = op + 1;
+        walk.end = used == saved ? train->model.ops : fb_saved_reach(train, used);
         status = fb_walk_run(&walk, work, size, input, scores, &hooks);
     }
     return status;
@@ -561,7 +600,7 @@ fb_status fb_backward(fb_train *train, uint8_t *work, uint32_t size, const int8_
                       unsigned label, uint32_t *loss_found) {
     backward b;
     fb_status status;
-    start(&b, train, FB_LEAST);
+    start(&b, train, FB_LEAST, false);
     b.state = fb_state_at(&train->model, &train->config, train->state);
     b.calibrate = b.state.head->phase == FB_CALIBRATE;
     b.work = work;

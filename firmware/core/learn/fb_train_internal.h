@@ -122,10 +122,11 @@ void fb_save_masks(const fb_train *train, unsigned op, unsigned tensor, const in
 
 /* Offset, in the saved part, of an operation's mask or choices, which is what those before it take; and the size of that
  * part. What operations behind one save is not there yet when it runs, and not there any more when its gradients are
- * computed: work begins earlier then. `until`: bytes that are there while an operation runs. */
+ * computed: work begins earlier then. `until`: bytes that are there while an operation runs; `reach`: operations that can run with `used`. */
 uint32_t fb_saved_mask(const fb_train *train, unsigned op);
 uint32_t fb_saved_size(const fb_train *train);
 uint32_t fb_saved_until(const fb_train *train, unsigned op);
+unsigned fb_saved_reach(const fb_train *train, uint32_t used);
 
 /* Offset there, too, of the results that multipliers' gradients need, and their size. */
 uint32_t fb_kept_results(const fb_train *train, unsigned op, const fb_layer *layer);

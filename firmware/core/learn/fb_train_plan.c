@@ -43,24 +43,38 @@ uint32_t fb_saved_mask(const fb_train *train, unsigned op) {
 
 uint32_t fb_saved_size(const fb_train *train) { return fb_saved_mask(train, train->model.ops); }
 
-/* Whether an operation up to `op` makes `tensor`. */
-static bool made_until(const fb_train *train, unsigned op, unsigned tensor) {
-    for (unsigned i = 0; i <= op; i++) {
-        if (fb_u16(fb_op_record(&train->model, i) + FB_OP_OUTPUT) == tensor) return true;
+/* The operation behind which something is saved for operation `i`: choices and slopes as soon as the values are there that
+ * they are made from. */
+static unsigned saved_behind(const fb_train *train, unsigned i, const fb_layer *layer) {
+    for (unsigned op = is_saved_early(layer) ? 0 : i; op < i; op++) {
+        if (fb_u16(fb_op_record(&train->model, op) + FB_OP_OUTPUT) == layer->input) return op;
     }
-    return false;
+    return i;
 }
 
-/* Choices and slopes are saved as soon as the values are there that they are made from. */
 uint32_t fb_saved_until(const fb_train *train, unsigned op) {
     uint32_t at = 0, until = 0;
     for (unsigned i = train->pass.low_op; i < train->model.ops; i++) {
         fb_layer layer;
         fb_layer_decode(&train->model, i, &layer);
         at = fb_sum(at, saved_of(train, i, &layer));
-        if (i <= op || (is_saved_early(&layer) && made_until(train, op, layer.input))) until = at;
+        if (saved_behind(train, i, &layer) <= op) until = at;
     }
     return until;
+}
+
+unsigned fb_saved_reach(const fb_train *train, uint32_t used) {
+    unsigned reach = train->model.ops;
+    uint32_t at = 0;
+    for (unsigned i = train->pass.low_op; i < train->model.ops; i++) {
+        fb_layer layer;
+        unsigned behind;
+        fb_layer_decode(&train->model, i, &layer);
+        at = fb_sum(at, saved_of(train, i, &layer));
+        behind = saved_behind(train, i, &layer);
+        if (at > used && behind < reach) reach = behind;
+    }
+    return reach;
 }
 
 /* Where a layer's result is not cut off. */
