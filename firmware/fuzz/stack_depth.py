@@ -70,7 +70,7 @@ NEVER = {
     "fb_work_size": (
         *("fb_grad_input", "fb_grad_weights", "fb_grad_scale", "fb_grad_cuts_off", "fb_grad_halve", "fb_grad_count"),
         *("run_maker", "accumulate", "input_gradient", "scale_into", "spread", "fb_softmax_gradient"),
-        *("slopes_of", "fb_count_of", "fb_sum_count_of"),
+        *("saved_by", "fb_count_of", "fb_sum_count_of"),
     )
 }
 

@@ -103,6 +103,11 @@ static void close_gaps(backward *b, bool top) {
     }
 }
 
+/* The mask, choices or slopes of an operation. */
+FB_NOINLINE static const uint8_t *saved_by(const fb_train *train, unsigned op) {
+    return train->arena + train->pass.saved + fb_saved_mask(train, op);
+}
+
 /* Bytes with which an operation's gradients are computed fastest, beside what lies there. */
 static uint32_t wanted(const backward *b, unsigned op, const fb_layer *layer) {
     uint32_t size = layer->in.size, input = 0, sums = 0;
@@ -295,7 +300,7 @@ static fb_status weighted(backward *b, unsigned op, const fb_layer *layer) {
         int8_t *exponent = &b->state.sum_exponent[op];
         fb_count *counts = fb_sum_count_of(train, layer->output);
         int32_t base = layer->shift - (layer->mult ? 0 : 16) + b->state.exponent[layer->output];
-        const uint8_t *mask = train->arena + train->pass.saved + fb_saved_mask(train, op);
+        const uint8_t *mask = saved_by(train, op);
         h = address(b, &grad);
         scale_into(b, h, h, &layer->out, &f, base, mask, false, exponent, counts);
         if (!b->calibrate && op <= train->pass.high_op) accumulate(b, op, layer, h);
@@ -334,7 +339,7 @@ static int32_t factor_of(const fb_layer *layer, const fb_traits *traits, unsigne
 
 /* The slopes of an operation that looks up its results, one for each value. */
 static const int8_t *slopes_of(const backward *b, unsigned op) {
-    return (const int8_t *)b->train->arena + b->train->pass.saved + fb_saved_mask(b->train, op);
+    return (const int8_t *)saved_by(b->train, op);
 }
 
 /* One input of an operation that works value by value. The last one may take the place of the output's gradient. */
@@ -353,7 +358,7 @@ static fb_status elementwise(backward *b, unsigned op, const fb_layer *layer, un
     if (!b->dry) {
         bool sloped = fb_sloped(layer);
         fb_factors f = {NULL, NULL, factor, sloped ? slopes_of(b, op) : NULL};
-        const uint8_t *mask = fb_masked(layer) ? train->arena + train->pass.saved + fb_saved_mask(train, op) : NULL;
+        const uint8_t *mask = fb_masked(layer) ? saved_by(train, op) : NULL;
         scale_into(b, address(b, &grad), address(b, &to), &layer->out, &f,
                    layer->shift + (sloped ? FB_SLOPE_BITS : 0) + b->state.exponent[layer->output], mask, join,
                    &b->state.exponent[tensor], fb_count_of(train, tensor));
@@ -426,7 +431,7 @@ static void to_window(const fb_layer *layer, int32_t v, int32_t top, int32_t lef
 static void spread(const backward *b, unsigned op, const fb_layer *layer, unsigned back, const int8_t *grad,
                    int8_t *out) {
     const fb_train *train = b->train;
-    const uint8_t *choice = train->arena + train->pass.saved + fb_saved_mask(train, op);
+    const uint8_t *choice = saved_by(train, op);
     uint32_t w = layer->in.width;
     memset(out, 0, layer->in.size);
     for (uint32_t c = 0; c < layer->in.channels; c++, out += (size_t)layer->in.height * w) {
@@ -516,12 +521,17 @@ static fb_status backwards(backward *b, unsigned label) {
     return status;
 }
 
+FB_NOINLINE static void pass_through(fb_walk *walk) {
+    fb_layer layer;
+    fb_places places;
+    while (walk->op < walk->end && fb_walk_next(walk, &layer, &places) == FB_OK) continue;
+    walk->op = walk->end;
+}
+
 /* Walk through the net without running it: what the forward pass leaves where. Returns the arena it needs. A function
  * of its own, so that the walk is off the stack when the backward pass begins. */
 FB_NOINLINE static uint32_t start(backward *b, fb_train *train, fb_choice choice, bool dry) {
     fb_walk walk;
-    fb_layer layer;
-    fb_places places;
     uint32_t forward = FB_ALIGN;
     memset(b, 0, sizeof *b);
     b->train = train;
@@ -530,9 +540,7 @@ FB_NOINLINE static uint32_t start(backward *b, fb_train *train, fb_choice choice
     b->saved = fb_saved_size(train);
     fb_walk_start(&walk, &train->model, &b->blocks);
     walk.keep = train->pass.keep;
-    while (!dry && walk.op < walk.end) {
-        if (fb_walk_next(&walk, &layer, &places) != FB_OK) return 0;
-    }
+    if (!dry) pass_through(&walk);
     while (walk.op < walk.end) {
         uint32_t saved = choice == FB_FASTEST ? b->saved : fb_saved_until(train, walk.op);
         uint32_t need = fb_walk_step(&walk, choice);
