@@ -93,10 +93,10 @@ def step(target: Target, x: np.ndarray, y: np.ndarray, rate: float) -> int:
 
 NETS = {"microbit": "small", "hifive1": "small", "netduinoplus2": "digits", "mps2-an385": "digits"}
 RAM = {
-    "microbit": 8_112,
-    "hifive1": 8_112,
-    "netduinoplus2": 26_336,
-    "mps2-an385": 26_336,
+    "microbit": 7_640,
+    "hifive1": 7_640,
+    "netduinoplus2": 26_288,
+    "mps2-an385": 26_288,
 }  # least, with input and output
 
 
