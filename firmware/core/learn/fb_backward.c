@@ -544,7 +544,7 @@ FB_NOINLINE static uint32_t start(backward *b, fb_train *train, fb_choice choice
     while (walk.op < walk.end) {
         uint32_t saved = choice == FB_FASTEST ? b->saved : fb_saved_until(train, walk.op);
         uint32_t need = fb_walk_step(&walk, choice);
-        if (need == 0) return 0;
+        if (need == UINT32_MAX) return 0;
         need = fb_sum(need, saved);
         if (need > forward) forward = need;
     }

@@ -80,10 +80,11 @@ const fb_kernel *fb_choose(const fb_layer *layer, uint32_t room, uint32_t *scrat
 uint32_t fb_scratch_of(const fb_layer *layer, fb_choice choice) {
     const fb_kernel *k;
     uint32_t found = FB_NOT_FOR_THIS;
+    const bool all = choice == FB_LEAST, lean = choice == FB_LEAN || choice == FB_SMALL;
     for (k = fb_kernels_of(layer); k->name; k++) {
         uint32_t scratch = k->scratch(layer);
-        if (choice == FB_SMALL && k->large) continue;
-        if (found != FB_NOT_FOR_THIS && choice != FB_LEAST && (choice == FB_FASTEST || !k->lean)) break;
+        if ((choice == FB_SMALL) & k->large) continue;
+        if (found != FB_NOT_FOR_THIS && !(all | (lean & k->lean))) break;
         if (scratch < found) found = scratch;
     }
     return found;
@@ -93,25 +94,23 @@ uint32_t fb_walk_step(fb_walk *walk, fb_choice choice) {
     fb_layer layer;
     fb_places places;
     uint32_t live, room, scratch;
-    if (fb_walk_next(walk, &layer, &places) != FB_OK) return 0;
+    if (fb_walk_next(walk, &layer, &places) != FB_OK) return UINT32_MAX;
     live = fb_sum(places.bottom, places.top);
-    if (live > LARGEST_ARENA) return 0;
+    if (live > LARGEST_ARENA) return UINT32_MAX;
     room = LARGEST_ARENA - live;
     if (choice != FB_FASTEST) {
         scratch = fb_scratch_of(&layer, choice);
     } else if (!fb_choose(&layer, room, &scratch)) {
-        return 0;
+        return UINT32_MAX;
     }
-    if (scratch > room) return 0;
-    live += fb_aligned(scratch);
-    return live > FB_ALIGN ? live : FB_ALIGN; /* never 0: that says it cannot run */
+    return scratch > room ? UINT32_MAX : live + fb_aligned(scratch);
 }
 
 uint32_t fb_walk_arena(fb_walk *walk, fb_choice choice) {
-    uint32_t most = FB_ALIGN;
+    uint32_t most = FB_ALIGN; /* never 0: that says it cannot run */
     while (walk->op < walk->end) {
         uint32_t need = fb_walk_step(walk, choice);
-        if (need == 0) return 0;
+        if (need == UINT32_MAX) return 0;
         if (need > most) most = need;
     }
     return most;

@@ -44,10 +44,10 @@ void fb_walk_start(fb_walk *walk, const fb_model *model, fb_blocks *live);
  * FB_ERR_KIND if it is no operation. */
 fb_status fb_walk_next(fb_walk *walk, fb_layer *layer, fb_places *places);
 
-/* Bytes of arena for the next operation with such a kernel; 0 if it cannot run. */
+/* Bytes of arena for the next operation with such a kernel; UINT32_MAX if it cannot run. */
 uint32_t fb_walk_step(fb_walk *walk, fb_choice choice);
 
-/* The same for all operations from here on. What is kept lies in `live` then. */
+/* The same for all operations from here on; 0 if it cannot run. What is kept lies in `live` then. */
 uint32_t fb_walk_arena(fb_walk *walk, fb_choice choice);
 
 /* Bytes of scratch that such a kernel takes for a layer. */
