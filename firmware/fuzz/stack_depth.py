@@ -55,6 +55,7 @@ POINTERS: dict[str, tuple[str, ...]] = {  # by function, or by file if all of it
     "fb_recalibrating_work": (SCRATCH,),
     "run_maker": (KERNELS,),
     "look": (KERNELS, SCRATCH),  # of a sample that recalibrates
+    "fb_walk_step": (SCRATCH,),
     "fb_walk_arena": (SCRATCH,),
     "fb_arena_size": (SCRATCH,),
     "fb_arena_least": (SCRATCH,),
