@@ -24,7 +24,8 @@ from flipbit.runtime.errors import ArgumentError
 from flipbit.runtime.simulate.workload import RECALIBRATE, Workload
 
 COUNTS = Path(__file__).parents[1] / "board" / "measured" / "counts.json"
-PROGRAM_RAM = 1024  # variables of the firmware beside the learner's memory: 352 bytes of the application, and room
+PROGRAM_RAM = 752  # variables of the firmware, 736 bytes on a micro:bit, and an output of 16
+LEARNING_STACK = 1680  # that it keeps free at least: STACK in firmware/app/fb_commands_learn.c
 UNIT_MOST = 32  # bytes the store programs at a time at most (FB_STORE_UNIT_MAX)
 
 

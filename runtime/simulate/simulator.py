@@ -32,7 +32,7 @@ from flipbit.runtime.core.learner import Learner, LearnerConfig
 from flipbit.runtime.core.store import DEVICE, FlashLostPower, SimulatedFlash, Store
 from flipbit.runtime.core.target import TargetLostPower
 from flipbit.runtime.errors import ArenaError, ArgumentError, StateError
-from flipbit.runtime.simulate.power import PROGRAM_RAM, BoardPower, LearningCost, learning_cost
+from flipbit.runtime.simulate.power import LEARNING_STACK, PROGRAM_RAM, BoardPower, LearningCost, learning_cost
 from flipbit.runtime.simulate.supply import Mains, Supply
 from flipbit.runtime.simulate.workload import Workload
 
@@ -104,7 +104,8 @@ class Event:
 def memory_of(device: BoardPower, image: bytes, config: LearnerConfig, arena: int | None = None) -> LearningMemory:
     """The RAM that learning takes; ``arena`` bytes, or all that is left. ArenaError where it does not fit."""
     learner = Learner(image, config)
-    parts = (len(image), len(learner.state), learner.input_size, device.stack, PROGRAM_RAM)
+    stack = max(device.stack, LEARNING_STACK)
+    parts = (len(image), len(learner.state), learner.input_size, stack, PROGRAM_RAM)
     left = (device.ram - sum(parts)) & ~7
     chosen = min(left, learner.arena_fast) if arena is None else arena
     memory = LearningMemory(chosen, *parts, device.ram)

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from flipbit.runtime.board.profile import load_profile
 from tests.checkout import ROOT
 from tests.samples import sample
 
@@ -44,6 +45,18 @@ def test_no_call_takes_more_stack_than_stated(core: str) -> None:
     limits = stated()
     for call, (depth, chain) in stack_depth.depths(compiler).items():
         assert depth <= limits[call], f"{call} takes {depth} bytes of stack, by way of {' → '.join(chain)}"
+
+
+@pytest.mark.parametrize("board", ["microbit", "hifive1", "netduinoplus2", "mps3-an547"])
+def test_the_stack_kept_free_while_a_board_learns_is_enough_for_all_of_its_firmware(board: str) -> None:
+    for tool in ("make", f"{load_profile(board).facts['build']['compiler']}gcc"):
+        if not shutil.which(tool):
+            pytest.skip(f"needs {tool}")
+    source = (ROOT / "firmware/app/fb_commands_learn.c").read_text()
+    helium, others = map(int, re.findall(r"#define STACK (\d+)u", source))
+    depth, chain = stack_depth.firmware_depth(board)
+    assert depth <= (helium if board == "mps3-an547" else others), f"{depth} bytes, by way of {' → '.join(chain)}"
+    assert any("fb_train" in name for name in chain)  # it is learning that goes deepest
 
 
 def test_recursion_is_noticed() -> None:

@@ -33,8 +33,13 @@ typedef struct fb_kernel {
     const char *name;
     fb_scratch_function *scratch; /* bytes, or FB_NOT_FOR_THIS */
     fb_run_function *run;
-    bool lean; /* takes less scratch than the one before it and little more time */
+    bool lean;  /* takes less scratch than the one before it and little more time */
+    bool large; /* takes much more than the next one that is not */
 } fb_kernel;
+
+/* Kernels to plan with: the fastest; its lean variants, nearly as fast with less scratch; the same without kernels with
+ * large tables; or those that need least. */
+typedef enum fb_choice { FB_FASTEST, FB_LEAN, FB_SMALL, FB_LEAST } fb_choice;
 
 /* The kernels for a kind of layer, fastest first, ended by one without a name; the last one takes every layer. Of a
  * number that is no kind: an empty list. */
@@ -45,16 +50,18 @@ const fb_kernel *fb_kernels_of(const fb_layer *layer);
     fb_scratch_function name##_scratch
 
 /* An entry of a list of kernels, and what ends one. */
-#define FB_ENTRY(name) {#name, name##_scratch, name, false}
-#define FB_LEAN_ENTRY(name) {#name, name##_scratch, name, true}
-#define FB_KERNELS_END {NULL, NULL, NULL, false}
+#define FB_ENTRY(name) {#name, name##_scratch, name, false, false}
+#define FB_LEAN_ENTRY(name) {#name, name##_scratch, name, true, false}
+#define FB_LARGE_ENTRY(name, lean) {#name, name##_scratch, name, lean, true}
+#define FB_KERNELS_END {NULL, NULL, NULL, false, false}
 
 /* The same for boards of which only some have the kernel: those for which `there` holds while it is planned. */
 #define FB_PLANNED(name, there) \
     static inline uint32_t name##_planned(const fb_layer *layer) { \
         return (there) ? name##_scratch(layer) : FB_NOT_FOR_THIS; \
     }
-#define FB_PLANNED_ENTRY(name) {#name, name##_planned, NULL, false}
+#define FB_PLANNED_ENTRY(name) {#name, name##_planned, NULL, false, false}
+#define FB_PLANNED_LARGE_ENTRY(name, lean) {#name, name##_planned, NULL, lean, true}
 
 /* The reference twins, which take every layer of their kind. Faster variants are in fb_kernels_scalar.h, _mve.h,
  * _host.h. Binary weights: */

@@ -11,7 +11,9 @@
 
 #ifdef FB_MVE
 
+/* The second one with less RAM. */
 FB_KERNEL(fb_conv_bin_mve);
+FB_KERNEL(fb_conv_bin_mve_lean);
 FB_KERNEL(fb_dense_bin_mve);
 /* The second one with the RAM of one column. */
 FB_KERNEL(fb_conv_int8_mve);
@@ -24,7 +26,8 @@ FB_KERNEL(fb_max_pool_mve);
 FB_KERNEL(fb_average_pool_mve);
 FB_KERNEL(fb_add_mve);
 
-#define FB_CONV_BINARY_MVE FB_ENTRY(fb_conv_bin_mve),
+#define FB_CONV_BINARY_MVE \
+    FB_LARGE_ENTRY(fb_conv_bin_mve, false), FB_LARGE_ENTRY(fb_conv_bin_mve_lean, true),
 #define FB_DENSE_BINARY_MVE FB_ENTRY(fb_dense_bin_mve),
 #define FB_CONV_INT8_MVE FB_ENTRY(fb_conv_int8_mve), FB_ENTRY(fb_conv_int8_column_mve),
 #define FB_DENSE_INT8_MVE FB_ENTRY(fb_dense_int8_mve),
@@ -39,6 +42,7 @@ FB_KERNEL(fb_add_mve);
 
 /* For boards without Helium none of these is for any layer. */
 fb_scratch_function fb_conv_bin_mve_scratch;
+fb_scratch_function fb_conv_bin_mve_lean_scratch;
 fb_scratch_function fb_dense_bin_mve_scratch;
 fb_scratch_function fb_conv_int8_mve_scratch;
 fb_scratch_function fb_conv_int8_column_mve_scratch;
@@ -50,6 +54,7 @@ fb_scratch_function fb_max_pool_mve_scratch;
 fb_scratch_function fb_average_pool_mve_scratch;
 fb_scratch_function fb_add_mve_scratch;
 FB_PLANNED(fb_conv_bin_mve, fb_plan_core == FB_PLAN_HELIUM)
+FB_PLANNED(fb_conv_bin_mve_lean, fb_plan_core == FB_PLAN_HELIUM)
 FB_PLANNED(fb_dense_bin_mve, fb_plan_core == FB_PLAN_HELIUM)
 FB_PLANNED(fb_conv_int8_mve, fb_plan_core == FB_PLAN_HELIUM)
 FB_PLANNED(fb_conv_int8_column_mve, fb_plan_core == FB_PLAN_HELIUM)
@@ -61,7 +66,8 @@ FB_PLANNED(fb_max_pool_mve, fb_plan_core == FB_PLAN_HELIUM)
 FB_PLANNED(fb_average_pool_mve, fb_plan_core == FB_PLAN_HELIUM)
 FB_PLANNED(fb_add_mve, fb_plan_core == FB_PLAN_HELIUM)
 
-#define FB_CONV_BINARY_MVE FB_PLANNED_ENTRY(fb_conv_bin_mve),
+#define FB_CONV_BINARY_MVE \
+    FB_PLANNED_LARGE_ENTRY(fb_conv_bin_mve, false), FB_PLANNED_LARGE_ENTRY(fb_conv_bin_mve_lean, true),
 #define FB_DENSE_BINARY_MVE FB_PLANNED_ENTRY(fb_dense_bin_mve),
 #define FB_CONV_INT8_MVE FB_PLANNED_ENTRY(fb_conv_int8_mve), FB_PLANNED_ENTRY(fb_conv_int8_column_mve),
 #define FB_DENSE_INT8_MVE FB_PLANNED_ENTRY(fb_dense_int8_mve),

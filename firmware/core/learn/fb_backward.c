@@ -11,6 +11,7 @@ typedef struct backward {
     fb_blocks blocks;
     uint8_t *work;
     uint32_t size;
+    uint32_t saved; /* bytes before it that are in use */
     bool dry, calibrate;
     fb_choice choice;
     uint32_t peak;
@@ -81,7 +82,7 @@ static int8_t *address(const backward *b, const fb_block *block) {
 /* Note how much is in use, with `scratch` bytes more. */
 static void note(backward *b, uint32_t scratch) {
     uint32_t use = fb_sum(fb_blocks_extent(&b->blocks, false), fb_blocks_extent(&b->blocks, true));
-    use = fb_sum(use, fb_aligned(scratch));
+    use = fb_sum(fb_sum(use, b->saved), fb_aligned(scratch));
     if (use > b->peak) b->peak = use;
 }
 
@@ -100,6 +101,40 @@ static void close_gaps(backward *b, bool top) {
         end += next->size;
         if (!b->dry && old.offset != next->offset) memmove(address(b, next), address(b, &old), next->size);
     }
+}
+
+/* The mask, choices or slopes of an operation. */
+FB_NOINLINE static const uint8_t *saved_by(const fb_train *train, unsigned op) {
+    return train->arena + train->pass.saved + fb_saved_mask(train, op);
+}
+
+/* Bytes with which an operation's gradients are computed fastest, beside what lies there. */
+static uint32_t wanted(const backward *b, unsigned op, const fb_layer *layer) {
+    uint32_t size = layer->in.size, input = 0, sums = 0;
+    if (!fb_weighted(layer)) return fb_sum(size, fb_traits_of(layer->kind)->inputs == 2 ? layer->in2.size : 0);
+    if (fb_active(b->train, layer->input)) input = fb_grad_input_scratch(layer, FB_FASTEST);
+    if (needs_input(b->train, op, layer)) { /* which may be made again */
+        sums = fb_grad_weights_scratch(layer);
+        size = fb_sum(size, size);
+    }
+    return fb_sum(size, sums > input ? sums : input);
+}
+
+/* Take over what operations behind `op` have saved, if there is not room enough without it. */
+FB_NOINLINE static void make_room(backward *b, unsigned op, const fb_layer *layer) {
+    uint32_t less;
+    if (b->dry && b->choice == FB_FASTEST) return; /* nothing is to be moved then */
+    if (!b->dry) {
+        uint32_t use = fb_sum(fb_blocks_extent(&b->blocks, false), fb_blocks_extent(&b->blocks, true));
+        if (fb_sum(fb_sum(use, 3 * FB_ALIGN), wanted(b, op, layer)) <= b->size) return;
+    }
+    less = b->saved - fb_saved_mask(b->train, op + 1);
+    if (!b->dry && less) {
+        memmove(b->work - less, b->work, fb_blocks_extent(&b->blocks, false));
+        b->work -= less;
+        b->size += less;
+    }
+    b->saved -= less;
 }
 
 static fb_status place(backward *b, unsigned tensor, uint32_t size, fb_block *placed) {
@@ -153,7 +188,7 @@ static uint32_t sample_key(const fb_train *train, unsigned op) {
 }
 
 /* Gradients of a layer's weights and biases, for its filters in this pass. */
-static void accumulate(backward *b, unsigned op, const fb_layer *layer, const int8_t *h) {
+FB_NOINLINE static void accumulate(backward *b, unsigned op, const fb_layer *layer, const int8_t *h) {
     fb_train *train = b->train;
     uint32_t plane = (uint32_t)layer->out.height * layer->out.width;
     unsigned first, end;
@@ -265,7 +300,7 @@ static fb_status weighted(backward *b, unsigned op, const fb_layer *layer) {
         int8_t *exponent = &b->state.sum_exponent[op];
         fb_count *counts = fb_sum_count_of(train, layer->output);
         int32_t base = layer->shift - (layer->mult ? 0 : 16) + b->state.exponent[layer->output];
-        const uint8_t *mask = train->arena + train->pass.saved + fb_saved_mask(train, op);
+        const uint8_t *mask = saved_by(train, op);
         h = address(b, &grad);
         scale_into(b, h, h, &layer->out, &f, base, mask, false, exponent, counts);
         if (!b->calibrate && op <= train->pass.high_op) accumulate(b, op, layer, h);
@@ -284,7 +319,7 @@ static fb_status weighted(backward *b, unsigned op, const fb_layer *layer) {
     there = fb_blocks_find(&b->blocks, layer->input);
     status = place(b, there.offset == FB_OUTSIDE ? layer->input : TEMPORARY, layer->in.size, &to);
     if (status != FB_OK) return status;
-    scratch = b->choice == FB_LEAST ? 0 : fb_grad_input_scratch(layer, b->choice == FB_LEAN);
+    scratch = fb_grad_input_scratch(layer, b->choice);
     note(b, scratch);
     if (!b->dry) {
         uint32_t bottom = fb_blocks_extent(&b->blocks, false), top = fb_blocks_extent(&b->blocks, true);
@@ -304,7 +339,7 @@ static int32_t factor_of(const fb_layer *layer, const fb_traits *traits, unsigne
 
 /* The slopes of an operation that looks up its results, one for each value. */
 static const int8_t *slopes_of(const backward *b, unsigned op) {
-    return (const int8_t *)b->train->arena + b->train->pass.saved + fb_saved_mask(b->train, op);
+    return (const int8_t *)saved_by(b->train, op);
 }
 
 /* One input of an operation that works value by value. The last one may take the place of the output's gradient. */
@@ -323,7 +358,7 @@ static fb_status elementwise(backward *b, unsigned op, const fb_layer *layer, un
     if (!b->dry) {
         bool sloped = fb_sloped(layer);
         fb_factors f = {NULL, NULL, factor, sloped ? slopes_of(b, op) : NULL};
-        const uint8_t *mask = fb_masked(layer) ? train->arena + train->pass.saved + fb_saved_mask(train, op) : NULL;
+        const uint8_t *mask = fb_masked(layer) ? saved_by(train, op) : NULL;
         scale_into(b, address(b, &grad), address(b, &to), &layer->out, &f,
                    layer->shift + (sloped ? FB_SLOPE_BITS : 0) + b->state.exponent[layer->output], mask, join,
                    &b->state.exponent[tensor], fb_count_of(train, tensor));
@@ -337,7 +372,7 @@ static fb_status elementwise(backward *b, unsigned op, const fb_layer *layer, un
 }
 
 /* All inputs of such an operation. */
-static fb_status value_by_value(backward *b, unsigned op, const fb_layer *layer, const fb_traits *traits) {
+FB_NOINLINE static fb_status value_by_value(backward *b, unsigned op, const fb_layer *layer, const fb_traits *traits) {
     bool first = fb_active(b->train, layer->input);
     bool second = traits->inputs == 2 && fb_active(b->train, layer->input2);
     fb_status status = FB_OK;
@@ -349,7 +384,7 @@ static fb_status value_by_value(backward *b, unsigned op, const fb_layer *layer,
 }
 
 /* Channels that were put together go their ways again. */
-static fb_status parts(backward *b, const fb_layer *layer, const fb_traits *traits) {
+FB_NOINLINE static fb_status parts(backward *b, const fb_layer *layer, const fb_traits *traits) {
     fb_train *train = b->train;
     fb_block grad = fb_blocks_find(&b->blocks, layer->output);
     for (unsigned i = 0; i < 2; i++) {
@@ -396,7 +431,7 @@ static void to_window(const fb_layer *layer, int32_t v, int32_t top, int32_t lef
 static void spread(const backward *b, unsigned op, const fb_layer *layer, unsigned back, const int8_t *grad,
                    int8_t *out) {
     const fb_train *train = b->train;
-    const uint8_t *choice = train->arena + train->pass.saved + fb_saved_mask(train, op);
+    const uint8_t *choice = saved_by(train, op);
     uint32_t w = layer->in.width;
     memset(out, 0, layer->in.size);
     for (uint32_t c = 0; c < layer->in.channels; c++, out += (size_t)layer->in.height * w) {
@@ -426,7 +461,7 @@ static int32_t overlap(const fb_layer *layer) {
 }
 
 /* Pooling and shortcuts: scale the output's gradient in place, then spread it over the input's. */
-static fb_status window(backward *b, unsigned op, const fb_layer *layer, const fb_traits *traits) {
+FB_NOINLINE static fb_status window(backward *b, unsigned op, const fb_layer *layer, const fb_traits *traits) {
     fb_train *train = b->train;
     fb_block grad = fb_blocks_find(&b->blocks, layer->output), there = fb_blocks_find(&b->blocks, layer->input), to;
     bool join = there.offset != FB_OUTSIDE;
@@ -470,6 +505,7 @@ static fb_status backwards(backward *b, unsigned label) {
         if (!fb_active(train, layer.output) || fb_blocks_find(&b->blocks, layer.output).offset == FB_OUTSIDE) continue;
         close_gaps(b, false);
         close_gaps(b, true);
+        make_room(b, op, &layer);
         traits = fb_traits_of(layer.kind);
         switch (traits->back) {
         case FB_BACK_WEIGHTS: status = weighted(b, op, &layer); break;
@@ -485,27 +521,41 @@ static fb_status backwards(backward *b, unsigned label) {
     return status;
 }
 
+FB_NOINLINE static void pass_through(fb_walk *walk) {
+    fb_layer layer;
+    fb_places places;
+    while (walk->op < walk->end && fb_walk_next(walk, &layer, &places) == FB_OK) continue;
+    walk->op = walk->end;
+}
+
 /* Walk through the net without running it: what the forward pass leaves where. Returns the arena it needs. A function
  * of its own, so that the walk is off the stack when the backward pass begins. */
-FB_NOINLINE static uint32_t start(backward *b, fb_train *train, fb_choice choice) {
+FB_NOINLINE static uint32_t start(backward *b, fb_train *train, fb_choice choice, bool dry) {
     fb_walk walk;
-    uint32_t forward;
-    fb_walk_start(&walk, &train->model);
-    walk.keep = train->pass.keep;
-    forward = fb_walk_arena(&walk, choice);
+    uint32_t forward = FB_ALIGN;
     memset(b, 0, sizeof *b);
     b->train = train;
-    b->blocks = walk.live;
+    b->dry = dry;
+    b->choice = choice;
+    b->saved = fb_saved_size(train);
+    fb_walk_start(&walk, &train->model, &b->blocks);
+    walk.keep = train->pass.keep;
+    if (!dry) pass_through(&walk);
+    while (walk.op < walk.end) {
+        uint32_t saved = choice == FB_FASTEST ? b->saved : fb_saved_until(train, walk.op);
+        uint32_t need = fb_walk_step(&walk, choice);
+        if (need == UINT32_MAX) return 0;
+        need = fb_sum(need, saved);
+        if (need > forward) forward = need;
+    }
     for (unsigned i = 0; i < b->blocks.count; i++) b->blocks.block[i].tensor |= KEPT;
     return forward;
 }
 
 uint32_t fb_work_size(fb_train *train, fb_choice choice) {
     backward b;
-    uint32_t forward = start(&b, train, choice);
+    uint32_t forward = start(&b, train, choice, true);
     if (forward == 0) return UINT32_MAX;
-    b.dry = true;
-    b.choice = choice;
     if (backwards(&b, 0) != FB_OK) return UINT32_MAX;
     return b.peak > forward ? b.peak : forward;
 }
@@ -515,21 +565,50 @@ static void after_layer(void *context, unsigned op, unsigned tensor, const int8_
     fb_save_masks(context, op, tensor, values);
 }
 
+/* Bytes of the saved part to reserve before the next operation: all, or as much as leaves `size` bytes room enough for the
+ * operations from here on; at least what the next one needs. */
+FB_NOINLINE static uint32_t reserve(const fb_train *train, const fb_walk *walk, uint32_t size, uint32_t saved) {
+    fb_blocks live = *walk->live;
+    fb_walk ahead = *walk;
+    uint32_t least, most;
+    ahead.live = &live;
+    ahead.end = train->model.ops;
+    most = fb_walk_arena(&ahead, FB_FASTEST);
+    most = size > most ? size - most : 0;
+    if (most >= saved) return saved;
+    least = fb_saved_until(train, walk->op);
+    return most > least ? most & ~(uint32_t)(FB_ALIGN - 1) : least;
+}
+
 fb_status fb_forward(fb_train *train, uint8_t *work, uint32_t size, const int8_t *input, int8_t *scores) {
     fb_hooks hooks = {NULL, NULL, NULL};
     fb_walk walk;
-    fb_walk_start(&walk, &train->model);
+    fb_blocks live;
+    fb_status status = FB_OK;
+    uint32_t saved = fb_saved_size(train), used = 0;
+    fb_walk_start(&walk, &train->model, &live);
     walk.keep = train->pass.keep;
     hooks.context = train;
     hooks.after = after_layer;
-    return fb_walk_run(&walk, work, size, input, scores, &hooks);
+    work -= saved;
+    size += saved;
+    while (status == FB_OK && walk.op < train->model.ops) {
+        uint32_t more = reserve(train, &walk, size + used, saved) - used;
+        if (more) memmove(work + more, work, fb_blocks_extent(&live, false));
+        used += more;
+        work += more;
+        size -= more;
+        walk.end = used == saved ? train->model.ops : fb_saved_reach(train, used);
+        status = fb_walk_run(&walk, work, size, input, scores, &hooks);
+    }
+    return status;
 }
 
 fb_status fb_backward(fb_train *train, uint8_t *work, uint32_t size, const int8_t *input, const int8_t *scores,
                       unsigned label, uint32_t *loss_found) {
     backward b;
     fb_status status;
-    start(&b, train, FB_LEAST);
+    start(&b, train, FB_LEAST, false);
     b.state = fb_state_at(&train->model, &train->config, train->state);
     b.calibrate = b.state.head->phase == FB_CALIBRATE;
     b.work = work;

@@ -76,13 +76,14 @@ static void look(void *context, unsigned op, const fb_layer *layer, const int8_t
 
 uint32_t fb_recalibrating_work(const fb_train *train, bool fast) {
     fb_walk walk;
+    fb_blocks live;
     fb_layer layer, watched;
     fb_places places;
     uint32_t most;
-    fb_walk_start(&walk, &train->model);
+    fb_walk_start(&walk, &train->model, &live);
     most = fb_walk_arena(&walk, fast ? FB_FASTEST : FB_LEAST);
     if (most == 0) return UINT32_MAX;
-    fb_walk_start(&walk, &train->model);
+    fb_walk_start(&walk, &train->model, &live);
     while (walk.op < train->model.ops) {
         unsigned op = walk.op;
         uint32_t need, scratch;
@@ -98,9 +99,10 @@ uint32_t fb_recalibrating_work(const fb_train *train, bool fast) {
 
 fb_status fb_watch(fb_train *train, uint8_t *work, uint32_t size, const int8_t *input, int8_t *scores) {
     fb_walk walk;
+    fb_blocks live;
     uint32_t *classes = (uint32_t *)(void *)(train->arena + train->pass.saved);
     fb_status status;
-    fb_walk_start(&walk, &train->model);
+    fb_walk_start(&walk, &train->model, &live);
     walk.look = look;
     walk.context = train;
     status = fb_walk_run(&walk, work, size, input, scores, NULL);

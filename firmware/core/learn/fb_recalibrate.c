@@ -54,7 +54,7 @@ typedef struct channel {
 
 /* What a channel should have. `mean` and `square` are of its results now, with 8 and 16 fractional bits; weight: of these, of
  * ONE. */
-static channel recalibrated(const fb_layer *layer, channel base, channel now, const uint8_t *reference, int64_t mean,
+FB_NOINLINE static channel recalibrated(const fb_layer *layer, channel base, channel now, const uint8_t *reference, int64_t mean,
                             uint64_t square, uint64_t weight) {
     int64_t wanted = 2 * (int64_t)(int16_t)fb_u16(reference), bias, most = layer->bits ? INT16_MAX : INT32_MAX;
     uint64_t deviation = 2 * (uint64_t)fb_u16(reference + 2), ratio, multiplier;
@@ -113,7 +113,7 @@ void fb_start_base(const fb_train *train, const fb_state *at) {
 }
 
 /* How many layers that are recalibrated lie between the input and each tensor, at most; returns the most of all. */
-static unsigned depths(const fb_model *model, const fb_train_config *config, uint8_t *depth) {
+FB_NOINLINE static unsigned depths(const fb_model *model, const fb_train_config *config, uint8_t *depth) {
     fb_layer layer;
     unsigned most = 0;
     memset(depth, 0, FB_TRAIN_TENSORS);

@@ -110,7 +110,7 @@ void fb_seal_image(fb_train *train) {
 }
 
 /* Exponents such that fb_grad_input shifts to the right. */
-static void settle_exponents(fb_train *train, const fb_state *at) {
+FB_NOINLINE static void settle_exponents(fb_train *train, const fb_state *at) {
     fb_layer layer;
     for (unsigned op = 0; op < train->model.ops; op++) {
         fb_layer_decode(&train->model, op, &layer);
@@ -130,7 +130,7 @@ static void adapt(const fb_train *train, const fb_count *counts, uint32_t size, 
     }
 }
 
-static void adapt_exponents(fb_train *train, const fb_state *at) {
+FB_NOINLINE static void adapt_exponents(fb_train *train, const fb_state *at) {
     fb_layer layer;
     for (unsigned t = 0; t < train->model.tensors; t++) {
         if (fb_active(train, t))
@@ -168,7 +168,7 @@ static void finish_gain(fb_gain_mean *gain, uint32_t channels) {
 }
 
 /* All passes of a step, or of the measurement before the first, are done. */
-static void finish_step(fb_train *train, const fb_state *at) {
+FB_NOINLINE static void finish_step(fb_train *train, const fb_state *at) {
     fb_layer layer;
     unsigned op = train->model.ops, next;
     bool update = at->head->phase == FB_UPDATE;
@@ -195,7 +195,7 @@ static void finish_step(fb_train *train, const fb_state *at) {
 }
 
 /* All layers have had their turn. */
-static void finish_recalibrating(fb_train *train, const fb_state *at) {
+FB_NOINLINE static void finish_recalibrating(fb_train *train, const fb_state *at) {
     train->flips = 0;
     at->head->step++;
     at->head->samples = 0;

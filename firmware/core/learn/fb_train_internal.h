@@ -7,7 +7,7 @@
  * learn, fb_gain_mean [trained layers] | multipliers with 16 more bits, uint32 [channels of trained layers]; and where
  * it recalibrates, fb_base [channels that have references], of layers in rising order.
  *
- * The arena in a pass: counts | sums of gradients | masks and choices | work, where the forward pass leaves the inputs
+ * The arena in a pass: counts | sums of gradients | masks and choices, in rising order of operations | work, where the forward pass leaves the inputs
  * of the layers it sums up gradients for, and the backward pass its gradients | the sample, if it is a changed copy |
  * scores. When it recalibrates: fb_moments [channels that have references] | samples of each class, uint32 | work |
  * scores.
@@ -114,15 +114,19 @@ fb_status fb_forward(fb_train *train, uint8_t *work, uint32_t size, const int8_t
 fb_status fb_backward(fb_train *train, uint8_t *work, uint32_t size, const int8_t *input, const int8_t *scores,
                       unsigned label, uint32_t *loss);
 
-/* Bytes of work they take with such kernels; UINT32_MAX if they cannot run. */
+/* Bytes of saved part and work they take with such kernels; UINT32_MAX if they cannot run. */
 uint32_t fb_work_size(fb_train *train, fb_choice choice);
 
 /* Keep of a layer's result what the backward pass needs to know of it. */
 void fb_save_masks(const fb_train *train, unsigned op, unsigned tensor, const int8_t *values);
 
-/* Offset, in the saved part, of an operation's mask or choices, and the size of that part. */
+/* Offset, in the saved part, of an operation's mask or choices, which is what those before it take; and the size of that
+ * part. What operations behind one save is not there yet when it runs, and not there any more when its gradients are
+ * computed: work begins earlier then. `until`: bytes that are there while an operation runs; `reach`: operations that can run with `used`. */
 uint32_t fb_saved_mask(const fb_train *train, unsigned op);
 uint32_t fb_saved_size(const fb_train *train);
+uint32_t fb_saved_until(const fb_train *train, unsigned op);
+unsigned fb_saved_reach(const fb_train *train, uint32_t used);
 
 /* Offset there, too, of the results that multipliers' gradients need, and their size. */
 uint32_t fb_kept_results(const fb_train *train, unsigned op, const fb_layer *layer);

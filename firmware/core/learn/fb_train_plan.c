@@ -19,24 +19,63 @@ uint32_t fb_kept_size(const fb_layer *layer) {
 
 static uint32_t mask_size(const fb_layer *layer) { return fb_masked(layer) ? fb_aligned(layer->out.size / 8 + 1) : 0; }
 
-/* Offset of the mask or choices of `wanted`; the size of all if there is no such operation. */
-static uint32_t saved_offset(const fb_train *train, unsigned wanted) {
+static bool is_saved_early(const fb_layer *layer) { return fb_chooses(layer) || fb_sloped(layer); }
+
+/* What an operation saves. */
+static uint32_t saved_of(const fb_train *train, unsigned op, const fb_layer *layer) {
+    uint32_t size;
+    if (!fb_active(train, layer->output)) return 0;
+    size = mask_size(layer);
+    if (is_saved_early(layer)) size = fb_sum(size, fb_aligned(layer->out.size));
+    if (keeps_results(train, op, layer)) size = fb_sum(size, fb_kept_size(layer));
+    return size;
+}
+
+uint32_t fb_saved_mask(const fb_train *train, unsigned op) {
     uint32_t at = 0;
-    fb_layer layer;
-    for (unsigned op = train->model.ops; op-- > train->pass.low_op;) {
-        if (op == wanted) return at;
-        fb_layer_decode(&train->model, op, &layer);
-        if (!fb_active(train, layer.output)) continue;
-        at = fb_sum(at, mask_size(&layer));
-        if (fb_chooses(&layer) || fb_sloped(&layer)) at = fb_sum(at, fb_aligned(layer.out.size));
-        if (keeps_results(train, op, &layer)) at = fb_sum(at, fb_kept_size(&layer));
+    for (unsigned i = train->pass.low_op; i < op; i++) {
+        fb_layer layer;
+        fb_layer_decode(&train->model, i, &layer);
+        at = fb_sum(at, saved_of(train, i, &layer));
     }
     return at;
 }
 
-uint32_t fb_saved_mask(const fb_train *train, unsigned op) { return saved_offset(train, op); }
+uint32_t fb_saved_size(const fb_train *train) { return fb_saved_mask(train, train->model.ops); }
 
-uint32_t fb_saved_size(const fb_train *train) { return saved_offset(train, UINT32_MAX); }
+/* The operation behind which something is saved for operation `i`: choices and slopes as soon as the values are there that
+ * they are made from. */
+static unsigned saved_behind(const fb_train *train, unsigned i, const fb_layer *layer) {
+    for (unsigned op = is_saved_early(layer) ? 0 : i; op < i; op++) {
+        if (fb_u16(fb_op_record(&train->model, op) + FB_OP_OUTPUT) == layer->input) return op;
+    }
+    return i;
+}
+
+uint32_t fb_saved_until(const fb_train *train, unsigned op) {
+    uint32_t at = 0, until = 0;
+    for (unsigned i = train->pass.low_op; i < train->model.ops; i++) {
+        fb_layer layer;
+        fb_layer_decode(&train->model, i, &layer);
+        at = fb_sum(at, saved_of(train, i, &layer));
+        if (saved_behind(train, i, &layer) <= op) until = at;
+    }
+    return until;
+}
+
+unsigned fb_saved_reach(const fb_train *train, uint32_t used) {
+    unsigned reach = train->model.ops;
+    uint32_t at = 0;
+    for (unsigned i = train->pass.low_op; i < train->model.ops; i++) {
+        fb_layer layer;
+        unsigned behind;
+        fb_layer_decode(&train->model, i, &layer);
+        at = fb_sum(at, saved_of(train, i, &layer));
+        behind = saved_behind(train, i, &layer);
+        if (at > used && behind < reach) reach = behind;
+    }
+    return reach;
+}
 
 /* Where a layer's result is not cut off. */
 static void save_mask(const fb_layer *layer, const int8_t *values, uint8_t *mask) {
@@ -82,7 +121,7 @@ static void keep_results(const fb_layer *layer, const int8_t *values, uint8_t *k
 }
 
 uint32_t fb_kept_results(const fb_train *train, unsigned op, const fb_layer *layer) {
-    return fb_sum(saved_offset(train, op), mask_size(layer));
+    return fb_sum(fb_saved_mask(train, op), mask_size(layer));
 }
 
 void fb_save_masks(const fb_train *train, unsigned op, unsigned tensor, const int8_t *values) {
@@ -133,7 +172,7 @@ uint8_t *fb_sums_of(const fb_train *train, unsigned op, unsigned *first, unsigne
 uint32_t fb_scores_size(const fb_model *model) { return fb_aligned(fb_model_tensor(model, model->output).size); }
 
 /* Bytes in which a filter's narrow sums are widened, when the samples are done. */
-static uint32_t widening_size(const fb_train *train) {
+FB_NOINLINE static uint32_t widening_size(const fb_train *train) {
     uint32_t most = 0;
     for (unsigned op = train->pass.low_op; train->config.sums && op <= train->pass.high_op; op++) {
         fb_layer layer;
@@ -145,12 +184,13 @@ static uint32_t widening_size(const fb_train *train) {
 
 /* Bytes the pass needs beside the sums. */
 static uint32_t need_beside_sums(fb_train *train, fb_choice choice) {
-    uint32_t work = widening_size(train), needed;
+    uint32_t work, needed;
     fb_mark_tensors(train);
+    work = fb_sum(fb_saved_size(train), widening_size(train));
     needed = fb_work_size(train, choice);
     if (needed > work) work = needed;
     work = fb_sum(fb_aligned(work), fb_sum(fb_scores_size(&train->model), fb_copy_size(train)));
-    return fb_sum(fb_counts_size(train), fb_sum(fb_aligned(fb_saved_size(train)), work));
+    return fb_sum(fb_counts_size(train), work);
 }
 
 /* As many filters as fit, from (op, filter) on. False if not even one does. */
@@ -184,16 +224,21 @@ static bool take_filters(fb_train *train, unsigned op, unsigned filter, uint32_t
     }
 }
 
-static fb_status lay_out(fb_train *train) {
+/* Bytes of all sums of the pass. */
+static uint32_t sums_size(const fb_train *train) {
     unsigned first, end;
     uint32_t sums = sums_before(train, train->pass.low_op, &first, &end);
     fb_layer layer;
     fb_layer_decode(&train->model, train->pass.low_op, &layer);
-    sums += (end - first) * fb_sums_size(&train->config, train->pass.low_op, &layer);
+    return sums + (end - first) * fb_sums_size(&train->config, train->pass.low_op, &layer);
+}
+
+static fb_status lay_out(fb_train *train) {
+    uint32_t sums = sums_size(train);
     fb_mark_tensors(train);
     train->pass.sums = fb_counts_size(train);
     train->pass.saved = fb_aligned(train->pass.sums + sums);
-    train->pass.work = train->pass.saved + fb_aligned(fb_saved_size(train));
+    train->pass.work = train->pass.saved + fb_saved_size(train);
     memset(train->arena, 0, train->pass.saved);
     return FB_OK;
 }
@@ -230,6 +275,32 @@ static fb_status recalibrating_pass(fb_train *train) {
     return FB_OK;
 }
 
+/* Whether the pass is the step's last one. */
+static bool is_last(const fb_train *train) {
+    fb_layer layer;
+    unsigned below = fb_below(&train->model, &train->config, train->pass.low_op, &layer);
+    fb_layer_decode(&train->model, train->pass.low_op, &layer);
+    return below == train->pass.low_op && train->pass.end_filter == layer.out.channels;
+}
+
+/* The filters of a pass, planned with the fastest kernels that leave room for all that are left, or with those that sum up
+ * most in a time. How long samples take with each choice is about this; without tables, ten times as long: more than that
+ * can save in passes. */
+static bool choose_filters(fb_train *train, unsigned op, unsigned filter) {
+    static const uint8_t slow[FB_LEAST] = {4, 5, 8};
+    uint32_t most = 0, sums;
+    unsigned best = FB_LEAST;
+    for (unsigned choice = 0; choice < FB_LEAST; choice++) {
+        if (!take_filters(train, op, filter, train->arena_size, (fb_choice)choice)) continue;
+        if (is_last(train)) return true;
+        sums = sums_size(train);
+        if (best < FB_LEAST && (uint64_t)sums * slow[best] <= (uint64_t)most * slow[choice]) continue;
+        most = sums;
+        best = choice;
+    }
+    return take_filters(train, op, filter, train->arena_size, (fb_choice)best);
+}
+
 fb_status fb_plan_pass(fb_train *train) {
     const fb_head *head = (const fb_head *)(const void *)train->state;
     train->seen = 0;
@@ -238,18 +309,23 @@ fb_status fb_plan_pass(fb_train *train) {
         calibrating_pass(train);
         return need_beside_sums(train, FB_LEAST) > train->arena_size ? FB_ERR_ARENA : lay_out(train);
     }
-    /* Without tables a pass takes up to ten times as long, more than it can save in passes. */
-    for (unsigned choice = FB_LEAN;
-         !take_filters(train, head->op, head->filter, train->arena_size, (fb_choice)choice);) {
-        if (++choice > FB_LEAST) return FB_ERR_ARENA;
-    }
-    return lay_out(train);
+    return choose_filters(train, head->op, head->filter) ? lay_out(train) : FB_ERR_ARENA;
+}
+
+/* The trained operation below `op`, and bytes of the sums of one of its filters or of all; `op` itself if none is left. A
+ * function of its own, so that the layer is off the stack when a pass is planned. */
+FB_NOINLINE static unsigned sums_below(const fb_train *train, unsigned op, bool all, uint32_t *sums) {
+    fb_layer layer;
+    unsigned next = fb_below(&train->model, &train->config, op, &layer);
+    if (next == op) return op;
+    *sums = fb_sums_size(&train->config, next, &layer);
+    if (all) *sums = fb_product(*sums, layer.out.channels);
+    return next;
 }
 
 size_t fb_train_arena_size(const fb_model *model, const fb_train_config *config, bool fast) {
     fb_train train;
-    fb_layer layer;
-    uint32_t most = 0, sums = 0, need;
+    uint32_t most = 0, sums = 0, its, need;
     unsigned op, next;
     if (fb_check_config(model, config) != FB_OK) return 0;
     memset(&train, 0, sizeof train);
@@ -259,14 +335,13 @@ size_t fb_train_arena_size(const fb_model *model, const fb_train_config *config,
         most = recalibrating_size(&train, fast);
         if (most == UINT32_MAX) return 0;
     }
-    train.pass.high_op = (uint16_t)fb_below(model, config, model->ops, &layer);
+    train.pass.high_op = (uint16_t)sums_below(&train, model->ops, fast, &its);
     /* From the last layer down: each alone, or all so far together. Together may be more tensors than FB_MAX_LIVE; then
      * the largest pass that can run is what counts. */
-    for (op = model->ops; (next = fb_below(model, config, op, &layer)) != op; op = next) {
-        uint32_t each = fb_sums_size(config, next, &layer);
+    for (op = model->ops; (next = sums_below(&train, op, fast, &its)) != op; op = next) {
         train.pass.low_op = (uint16_t)next;
         if (!fast) train.pass.high_op = (uint16_t)next;
-        sums = fast ? fb_sum(sums, fb_product(each, layer.out.channels)) : each;
+        sums = fast ? fb_sum(sums, its) : its;
         need = fb_sum(need_beside_sums(&train, fast ? FB_FASTEST : FB_LEAST), sums);
         if (need == UINT32_MAX) return fast ? fb_aligned(most) : 0;
         if (need > most) most = need;

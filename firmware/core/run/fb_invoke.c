@@ -16,7 +16,7 @@ fb_status fb_walk_run(fb_walk *walk, uint8_t *arena, uint32_t size, const int8_t
     const fb_model *model = walk->model;
     fb_layer layer;
     fb_places places;
-    while (walk->op < model->ops) {
+    while (walk->op < walk->end) {
         unsigned op = walk->op;
         const fb_kernel *kernel;
         const int8_t *in, *in2;
@@ -42,11 +42,12 @@ fb_status fb_walk_run(fb_walk *walk, uint8_t *arena, uint32_t size, const int8_t
 fb_status fb_invoke(const fb_model *model, void *arena, size_t arena_size, const int8_t *input, int8_t *output,
                     const fb_hooks *hooks) {
     fb_walk walk;
+    fb_blocks live;
     uint32_t size = arena_size > UINT32_MAX ? UINT32_MAX : (uint32_t)arena_size;
     fb_status status;
     if (!model || !arena || !input || !output) return FB_ERR_ARGUMENT;
     if ((uintptr_t)arena % FB_ALIGN) return FB_ERR_ALIGN;
-    fb_walk_start(&walk, model);
+    fb_walk_start(&walk, model, &live);
     status = fb_walk_run(&walk, arena, size & ~(uint32_t)(FB_ALIGN - 1), input, output, hooks);
     if (status != FB_OK) return status;
     if (model->input == model->output) memcpy(output, input, fb_model_tensor(model, model->output).size);

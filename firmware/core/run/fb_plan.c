@@ -2,10 +2,12 @@
 
 #define LARGEST_ARENA (UINT32_MAX & ~(uint32_t)(FB_ALIGN - 1))
 
-void fb_walk_start(fb_walk *walk, const fb_model *model) {
+void fb_walk_start(fb_walk *walk, const fb_model *model, fb_blocks *live) {
     walk->model = model;
     walk->op = 0;
-    walk->live.count = 0;
+    walk->end = model->ops;
+    walk->live = live;
+    live->count = 0;
     walk->keep = NULL;
     walk->look = NULL;
     walk->context = NULL;
@@ -45,23 +47,23 @@ fb_status fb_walk_next(fb_walk *walk, fb_layer *layer, fb_places *places) {
     traits = fb_traits_of(layer->kind);
     if (traits->shape == FB_SHAPE_UNKNOWN) return FB_ERR_KIND;
     two = traits->inputs == 2;
-    places->in = fb_blocks_find(&walk->live, layer->input);
-    places->in2 = fb_blocks_find(&walk->live, two ? layer->input2 : layer->input);
-    places->out = fb_blocks_find(&walk->live, layer->output); /* outside, so far */
+    places->in = fb_blocks_find(walk->live, layer->input);
+    places->in2 = fb_blocks_find(walk->live, two ? layer->input2 : layer->input);
+    places->out = fb_blocks_find(walk->live, layer->output); /* outside, so far */
     if (traits->has & FB_IN_PLACE && !outside(model, layer->output)) old = reusable(walk, layer, places, two);
     places->in_place = old != NULL;
     if (old) {
-        places->out = fb_blocks_rename(&walk->live, old->tensor, layer->output);
+        places->out = fb_blocks_rename(walk->live, old->tensor, layer->output);
     } else if (!outside(model, layer->output)) {
         bool top = places->in.offset != FB_OUTSIDE && !places->in.top;
-        fb_status status = fb_blocks_place(&walk->live, layer->output, layer->out.size, top, &places->out);
+        fb_status status = fb_blocks_place(walk->live, layer->output, layer->out.size, top, &places->out);
         if (status != FB_OK) return status;
     }
-    places->bottom = fb_blocks_extent(&walk->live, false);
-    places->top = fb_blocks_extent(&walk->live, true);
-    if (!wanted(walk, layer->input)) fb_blocks_drop(&walk->live, layer->input);
-    if (two && !wanted(walk, layer->input2)) fb_blocks_drop(&walk->live, layer->input2);
-    if (!wanted(walk, layer->output)) fb_blocks_drop(&walk->live, layer->output);
+    places->bottom = fb_blocks_extent(walk->live, false);
+    places->top = fb_blocks_extent(walk->live, true);
+    if (!wanted(walk, layer->input)) fb_blocks_drop(walk->live, layer->input);
+    if (two && !wanted(walk, layer->input2)) fb_blocks_drop(walk->live, layer->input2);
+    if (!wanted(walk, layer->output)) fb_blocks_drop(walk->live, layer->output);
     walk->op++;
     return FB_OK;
 }
@@ -78,56 +80,65 @@ const fb_kernel *fb_choose(const fb_layer *layer, uint32_t room, uint32_t *scrat
 uint32_t fb_scratch_of(const fb_layer *layer, fb_choice choice) {
     const fb_kernel *k;
     uint32_t found = FB_NOT_FOR_THIS;
+    const bool all = choice == FB_LEAST, lean = choice == FB_LEAN || choice == FB_SMALL;
     for (k = fb_kernels_of(layer); k->name; k++) {
         uint32_t scratch = k->scratch(layer);
-        if (found != FB_NOT_FOR_THIS && choice != FB_LEAST && !(choice == FB_LEAN && k->lean)) break;
+        if ((choice == FB_SMALL) & k->large) continue;
+        if (found != FB_NOT_FOR_THIS && !(all | (lean & k->lean))) break;
         if (scratch < found) found = scratch;
     }
     return found;
 }
 
-uint32_t fb_walk_arena(fb_walk *walk, fb_choice choice) {
+uint32_t fb_walk_step(fb_walk *walk, fb_choice choice) {
     fb_layer layer;
     fb_places places;
+    uint32_t live, room, scratch;
+    if (fb_walk_next(walk, &layer, &places) != FB_OK) return UINT32_MAX;
+    live = fb_sum(places.bottom, places.top);
+    if (live > LARGEST_ARENA) return UINT32_MAX;
+    room = LARGEST_ARENA - live;
+    if (choice != FB_FASTEST) {
+        scratch = fb_scratch_of(&layer, choice);
+    } else if (!fb_choose(&layer, room, &scratch)) {
+        return UINT32_MAX;
+    }
+    return scratch > room ? UINT32_MAX : live + fb_aligned(scratch);
+}
+
+uint32_t fb_walk_arena(fb_walk *walk, fb_choice choice) {
     uint32_t most = FB_ALIGN; /* never 0: that says it cannot run */
-    while (walk->op < walk->model->ops) {
-        uint32_t live, room, scratch;
-        if (fb_walk_next(walk, &layer, &places) != FB_OK) return 0;
-        live = fb_sum(places.bottom, places.top);
-        if (live > LARGEST_ARENA) return 0;
-        room = LARGEST_ARENA - live;
-        if (choice != FB_FASTEST) {
-            scratch = fb_scratch_of(&layer, choice);
-        } else if (!fb_choose(&layer, room, &scratch)) {
-            return 0;
-        }
-        if (scratch > room) return 0;
-        live += fb_aligned(scratch);
-        if (live > most) most = live;
+    while (walk->op < walk->end) {
+        uint32_t need = fb_walk_step(walk, choice);
+        if (need == UINT32_MAX) return 0;
+        if (need > most) most = need;
     }
     return most;
 }
 
 size_t fb_arena_size(const fb_model *model) {
     fb_walk walk;
-    fb_walk_start(&walk, model);
+    fb_blocks live;
+    fb_walk_start(&walk, model, &live);
     return fb_walk_arena(&walk, FB_FASTEST);
 }
 
 size_t fb_arena_least(const fb_model *model) {
     fb_walk walk;
-    fb_walk_start(&walk, model);
+    fb_blocks live;
+    fb_walk_start(&walk, model, &live);
     return fb_walk_arena(&walk, FB_LEAST);
 }
 
 fb_status fb_plan_layer(const fb_model *model, size_t arena_size, unsigned op, fb_layer_plan *plan) {
     fb_walk walk;
+    fb_blocks live;
     fb_layer layer;
     fb_places places;
     const fb_kernel *kernel;
     uint32_t size = arena_size > UINT32_MAX ? UINT32_MAX : (uint32_t)arena_size;
     if (!model || !plan || op >= model->ops) return FB_ERR_ARGUMENT;
-    fb_walk_start(&walk, model);
+    fb_walk_start(&walk, model, &live);
     do {
         fb_status status = fb_walk_next(&walk, &layer, &places);
         if (status != FB_OK) return status;

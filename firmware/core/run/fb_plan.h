@@ -22,8 +22,9 @@ typedef void fb_look_function(void *context, unsigned op, const fb_layer *layer,
 
 typedef struct fb_walk {
     const fb_model *model;
-    unsigned op; /* the next one */
-    fb_blocks live;
+    unsigned op;  /* the next one */
+    unsigned end; /* behind the last one to run */
+    fb_blocks *live; /* the caller's, so that who wants them after the walk has one copy */
     const uint8_t *keep;    /* bits of tensors that stay until the end, for learning; NULL: none */
     fb_look_function *look; /* for recalibrating; NULL: none */
     void *context;          /* of look */
@@ -37,22 +38,22 @@ typedef struct fb_places {
     uint32_t top;
 } fb_places;
 
-void fb_walk_start(fb_walk *walk, const fb_model *model);
+void fb_walk_start(fb_walk *walk, const fb_model *model, fb_blocks *live);
 
 /* Places for the next operation, which is decoded into `layer`; FB_ERR_LIVE if there are too many activations,
  * FB_ERR_KIND if it is no operation. */
 fb_status fb_walk_next(fb_walk *walk, fb_layer *layer, fb_places *places);
 
-/* Kernels to plan with: the fastest, those that are nearly as fast with less scratch, or those that need least. */
-typedef enum fb_choice { FB_FASTEST, FB_LEAN, FB_LEAST } fb_choice;
+/* Bytes of arena for the next operation with such a kernel; UINT32_MAX if it cannot run. */
+uint32_t fb_walk_step(fb_walk *walk, fb_choice choice);
 
-/* Bytes of arena for all operations from here on with such kernels; 0 if it cannot run. What is kept lies in `live` then. */
+/* The same for all operations from here on; 0 if it cannot run. What is kept lies in `live` then. */
 uint32_t fb_walk_arena(fb_walk *walk, fb_choice choice);
 
 /* Bytes of scratch that such a kernel takes for a layer. */
 uint32_t fb_scratch_of(const fb_layer *layer, fb_choice choice);
 
-/* Run all operations from here on. */
+/* Run the operations from here to `end`: all, unless it was changed. */
 fb_status fb_walk_run(fb_walk *walk, uint8_t *arena, uint32_t size, const int8_t *input, int8_t *output,
                       const fb_hooks *hooks);
 

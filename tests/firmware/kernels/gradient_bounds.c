@@ -46,7 +46,7 @@ static fb_layer convolution(uint32_t height, uint32_t width, uint32_t filters, i
 /* The pixel in the middle meets every place of the kernel: all products of a weight of 127 or 1 and a gradient of −128 or
  * 127. */
 static void check_input(const fb_layer *layer, int64_t product) {
-    uint32_t scratch = fb_grad_input_scratch(layer, false),
+    uint32_t scratch = fb_grad_input_scratch(layer, FB_FASTEST),
              middle = layer->in.height / 2u * layer->in.width + layer->in.width / 2u;
     int64_t sum = product * (int64_t)layer->inputs * layer->out.channels, half = 1 << 29;
     int8_t *h = filled(layer->out.size, product < 0 ? -128 : 127), *out = filled(layer->in.size, 0);

@@ -216,7 +216,7 @@ static int of_input(uint32_t number) {
         }
     }
     for (trial = 0; trial < 3; trial++) {
-        uint32_t most = fb_grad_input_scratch(&layer, below(2)), room = trial == 0   ? 0
+        uint32_t most = fb_grad_input_scratch(&layer, (fb_choice)below(4)), room = trial == 0   ? 0
                                                                         : trial == 1 ? most
                                                                                      : draw_room(most);
         void *scratch = take(room);

@@ -85,6 +85,7 @@ def test_gradients_of_resnet8_on_real_images_agree_with_autograd(cifar10, tmp_pa
 
 @pytest.mark.parametrize("config", [
     BOTH, replace(BITS, buffer_bits=3, start=2), replace(BOTH, sum_bits=16), replace(BITS, sum_bits=8),
+    replace(BOTH, gain=True),
 ])  # fmt: skip
 @pytest.mark.parametrize("net", [small_image, newer_image])
 def test_the_arena_changes_time_and_nothing_else(net: Callable[[], bytes], config: LearnerConfig) -> None:

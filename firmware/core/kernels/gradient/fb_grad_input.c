@@ -126,9 +126,10 @@ static bool sides_of(const fb_layer *layer, uint32_t y, uint32_t x, side *down, 
            side_of(x, layer->stride_w, layer->kernel_w, layer->pad_left, layer->in.width, layer->out.width, across);
 }
 
-uint32_t fb_grad_input_scratch(const fb_layer *layer, bool lean) {
+uint32_t fb_grad_input_scratch(const fb_layer *layer, fb_choice choice) {
     uint32_t most = fb_grad_strided_scratch(layer);
-    if (most != FB_NOT_FOR_THIS && !lean) return most;
+    if (choice == FB_LEAST) return 0;
+    if (most != FB_NOT_FOR_THIS && choice == FB_FASTEST) return most;
     most = 0;
     for (uint32_t y = 0; y < layer->stride_h; y++) {
         for (uint32_t x = 0; x < layer->stride_w; x++) {
@@ -138,7 +139,7 @@ uint32_t fb_grad_input_scratch(const fb_layer *layer, bool lean) {
             if (!sides_of(layer, y, x, &down, &across)) return 0;
             if (down.size == 0 || across.size == 0) continue;
             layer_of(layer, &down, &across, 1, &back);
-            own = fb_scratch_of(&back, lean ? FB_LEAN : FB_FASTEST);
+            own = fb_scratch_of(&back, choice);
             all = fb_sum(parts_of(layer, &back).all, fb_aligned(own));
             if (all > most) most = all;
         }

@@ -42,8 +42,8 @@ uint32_t fb_grad_weights_scratch(const fb_layer *layer);
  * layers that fb_check_config accepts. */
 void fb_grad_input(const fb_layer *layer, const int8_t *h, int8_t *out, unsigned shift, void *scratch, uint32_t room);
 
-/* Bytes of scratch with which fb_grad_input is fastest, or with `lean` nearly so; it needs none. */
-uint32_t fb_grad_input_scratch(const fb_layer *layer, bool lean);
+/* Bytes of scratch with which fb_grad_input runs such kernels; it needs none. */
+uint32_t fb_grad_input_scratch(const fb_layer *layer, fb_choice choice);
 
 /* What it does with some strides of 2; scratch is FB_NOT_FOR_THIS for other layers. Gradients are −127 … 127. */
 uint32_t fb_grad_strided_scratch(const fb_layer *layer);

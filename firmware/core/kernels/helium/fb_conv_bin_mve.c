@@ -33,9 +33,12 @@ enum {
     ROWS = 4,    /* of a pass */
     PIXELS = ROWS * COLUMNS,
     GROUP = 6,        /* channels at most */
+    LEAN_GROUP = 4,   /* with half the entries */
     CHUNK = 16,       /* channels at most */
     FILTERS = 64,     /* at a time: bounds lists and sums */
-    LISTS = 16 * 1024 /* bytes of lists that are kept for all chunks */
+    LEAN_FILTERS = 16,
+    LISTS = 16 * 1024, /* bytes of lists that are kept for all chunks */
+    LEAN_LISTS = 20 * 1024
 };
 
 /* Three look-ups. */
@@ -49,6 +52,7 @@ typedef struct cut {
     uint32_t taps, phases_y, phases_x;
     uint32_t passes;        /* of a tile */
     uint32_t chunk, chunks; /* channels of a chunk */
+    uint32_t group;         /* channels of a group, at most */
     uint32_t entries;       /* of a chunk's groups, at most */
     uint32_t triples;       /* of a filter in a chunk */
     uint32_t filters;       /* at a time */
@@ -82,14 +86,14 @@ static uint32_t divide_up(uint32_t a, uint32_t b) { return (a + b - 1) / b; }
 static uint32_t least(uint32_t a, uint32_t b) { return a < b ? a : b; }
 
 /* Channels are split in groups as equal as can be, smaller ones first. */
-static uint32_t groups_of(uint32_t channels) { return divide_up(channels, GROUP); }
-static uint32_t group_size(uint32_t channels, uint32_t group) {
-    uint32_t groups = groups_of(channels);
+static uint32_t groups_of(uint32_t channels, uint32_t most) { return divide_up(channels, most); }
+static uint32_t group_size(uint32_t channels, uint32_t most, uint32_t group) {
+    uint32_t groups = groups_of(channels, most);
     return channels / groups + (group >= groups - channels % groups);
 }
-static uint32_t entries_of(uint32_t channels) {
+static uint32_t entries_of(uint32_t channels, uint32_t most) {
     uint32_t g, entries = 0;
-    for (g = 0; g < groups_of(channels); g++) entries += 1u << (group_size(channels, g) - 1);
+    for (g = 0; g < groups_of(channels, most); g++) entries += 1u << (group_size(channels, most, g) - 1);
     return entries;
 }
 
@@ -98,8 +102,9 @@ static uint32_t phase_rows(const fb_layer *layer, const cut *c, uint32_t phase_y
     return c->passes * ROWS + (layer->kernel_h - 1 - phase_y) / layer->stride_h;
 }
 
-static bool cut_layer(const fb_layer *layer, cut *c) {
+static bool cut_layer(const fb_layer *layer, bool lean, cut *c) {
     uint32_t rows, most;
+    c->group = lean ? LEAN_GROUP : GROUP;
     c->taps = (uint32_t)layer->kernel_h * layer->kernel_w;
     if (c->taps > 255 || (layer->kernel_w - 1) / layer->stride_w > SEGMENT - COLUMNS) return false;
     c->phases_y = least(layer->stride_h, layer->kernel_h);
@@ -115,14 +120,14 @@ static bool cut_layer(const fb_layer *layer, cut *c) {
     most = least(255 / c->taps, CHUNK);
     c->chunks = divide_up(layer->in.channels, most);
     c->chunk = divide_up(layer->in.channels, c->chunks);
-    c->entries = entries_of(c->chunk);
+    c->entries = entries_of(c->chunk, c->group);
     /* The last chunk may be smaller, but its groups larger. */
-    most = entries_of(layer->in.channels - (c->chunks - 1) * c->chunk);
+    most = entries_of(layer->in.channels - (c->chunks - 1) * c->chunk, c->group);
     if (most > c->entries) c->entries = most;
-    c->triples = divide_up(c->taps * groups_of(c->chunk), 3);
-    c->filters = least(layer->out.channels, FILTERS);
+    c->triples = divide_up(c->taps * groups_of(c->chunk, c->group), 3);
+    c->filters = least(layer->out.channels, lean ? LEAN_FILTERS : FILTERS);
     c->list_size = c->filters * c->triples * (uint32_t)sizeof(triple);
-    c->lists = c->chunks <= LISTS / c->list_size ? c->chunks : 1;
+    c->lists = c->chunks <= (lean ? LEAN_LISTS : LISTS) / c->list_size ? c->chunks : 1;
     c->lanes_size = c->phases_y * (3 * LANES + LANES / 8 + 1) * (uint32_t)sizeof(uint16_t);
     c->taps_size = c->taps * (uint32_t)sizeof(uint32_t);
     c->table_size = c->phases_y * c->entries * LANES * (uint32_t)sizeof(int16_t);
@@ -132,12 +137,17 @@ static bool cut_layer(const fb_layer *layer, cut *c) {
     return true;
 }
 
-uint32_t fb_conv_bin_mve_scratch(const fb_layer *layer) {
+static uint32_t scratch_of(const fb_layer *layer, bool lean) {
     cut c;
-    if (!cut_layer(layer, &c)) return FB_NOT_FOR_THIS;
+    if (!cut_layer(layer, lean, &c)) return FB_NOT_FOR_THIS;
     return c.lanes_size + c.taps_size + c.table_size + c.lists * c.list_size + c.scale_size + c.sum_size +
            c.all_sums_size;
 }
+
+uint32_t fb_conv_bin_mve_scratch(const fb_layer *layer) { return scratch_of(layer, false); }
+
+/* Half the tables, which are made again for every 16 filters. */
+uint32_t fb_conv_bin_mve_lean_scratch(const fb_layer *layer) { return scratch_of(layer, true); }
 #endif
 
 #ifdef FB_MVE
@@ -297,8 +307,8 @@ static void fill_tables(const work *w, const int8_t *in, uint32_t channels) {
         const uint16_t *offset = w->offset + phase_y * LANES, *inside = w->inside + phase_y * (LANES / 8);
         const int8_t *from = in;
         int16_t *to = tables;
-        for (g = 0; g < groups_of(channels); g++) {
-            const uint32_t size = group_size(channels, g);
+        for (g = 0; g < groups_of(channels, w->cut.group); g++) {
+            const uint32_t size = group_size(channels, w->cut.group, g);
             switch (size) {
             case 1: fill_group(w, to, from, offset, inside, lanes, 1); break;
             case 2: fill_group(w, to, from, offset, inside, lanes, 2); break;
@@ -322,7 +332,7 @@ static uint32_t bits_at(const uint16_t *filter, uint32_t at, uint32_t size) {
 
 /* The look-ups of a filter for `channels` channels from `channel`. */
 static void list_filter(const work *w, triple *list, const uint16_t *filter, uint32_t channel, uint32_t channels) {
-    const uint32_t groups = groups_of(channels), smaller = channels / groups, larger = groups - channels % groups;
+    const uint32_t groups = groups_of(channels, w->cut.group), smaller = channels / groups, larger = groups - channels % groups;
     const bool chunked = w->layer->flags & FB_FLAG_CHUNKS;
     const uint32_t step = chunked ? 16 : w->layer->in.channels;
     const triple *end = list + w->cut.triples;
@@ -379,15 +389,43 @@ static void list_four(const work *w, triple *list, const uint16_t *filter, uint3
     }
 }
 
+/* The same for groups of 4, of which four tap after tap fill triples, where the last one is full. */
+static void list_four_lean(const work *w, triple *list, const uint16_t *filter, uint32_t step) {
+    const uint32x4_t filters = vmulq_n_u32(vidupq_n_u32(0, 1), w->layer->words);
+    const uint32x4_t entry = vdupq_n_u32(LANES * 2);
+    const uint32_t *tap = w->tap_address, *end = tap + w->cut.taps;
+    uint32x4_t to = vmulq_n_u32(vidupq_n_u32(0, 1), w->cut.triples * (uint32_t)sizeof(triple));
+    uint32_t n = 0;
+    to = vaddq_n_u32(to, (uint32_t)(uintptr_t)list);
+    for (; tap < end; filter += step) {
+        const uint32x4_t word = vldrhq_gather_shifted_offset_u32(filter, filters);
+        uint32_t address = *tap++;
+        for (int32_t first = 28; first >= 16; first -= LEAN_GROUP, address += (LANES * 2u) << (LEAN_GROUP - 1)) {
+            uint32x4_t bits = vshlq_r_u32(word, first);
+            uint32x4_t negative = vreinterpretq_u32_s32(vshrq_n_s32(vreinterpretq_s32_u32(bits), 31));
+            bits = vshrq_n_u32(veorq_u32(bits, negative), 32 - LEAN_GROUP);
+            vstrwq_scatter_base_u32(to, 0, vmlasq_n_u32(bits, entry, address));
+            vstrwq_scatter_base_u32(to, 12, vorrq_n_u32(negative, 1));
+            n = n == 2 ? 0 : n + 1;
+            to = vaddq_n_u32(to, n == 0 ? sizeof(triple) - 8 : 4);
+        }
+    }
+}
+
 static void list_chunk(const work *w, triple *list, uint32_t first, uint32_t filters, uint32_t chunk) {
     const fb_layer *layer = w->layer;
     uint32_t channel = chunk * w->cut.chunk, channels = least(w->cut.chunk, layer->in.channels - channel), o = 0;
     const uint16_t *filter = layer->bits + (size_t)first * layer->words;
-    if (w->cut.chunk == 16 && layer->in.channels % 16 == 0) {
+    const bool lean = w->cut.group == LEAN_GROUP;
+    if (w->cut.chunk == 16 && layer->in.channels % 16 == 0 && !(lean && w->cut.taps % 3)) {
         bool chunked = layer->flags & FB_FLAG_CHUNKS;
         const uint16_t *word = filter + (chunked ? chunk * 9 : chunk);
         for (; o + 4 <= filters; o += 4, word += 4 * layer->words, list += 4 * w->cut.triples) {
-            list_four(w, list, word, chunked ? 1 : w->cut.chunks);
+            if (lean) {
+                list_four_lean(w, list, word, chunked ? 1 : w->cut.chunks);
+            } else {
+                list_four(w, list, word, chunked ? 1 : w->cut.chunks);
+            }
         }
     }
     for (; o < filters; o++, list += w->cut.triples) list_filter(w, list, filter + o * layer->words, channel, channels);
@@ -670,12 +708,11 @@ static void run_tile(const work *w, const int8_t *in, int8_t *out, uint32_t filt
     }
 }
 
-void fb_conv_bin_mve(const fb_layer *layer, const int8_t *in, const int8_t *in2, int8_t *out, void *scratch) {
+static void run(const fb_layer *layer, bool lean, const int8_t *in, int8_t *out, void *scratch) {
     uint32_t filter, filters, chunk, x, y;
     work w;
-    (void)in2;
     w.layer = layer;
-    cut_layer(layer, &w.cut);
+    cut_layer(layer, lean, &w.cut);
     lay_out(&w, scratch);
     place_lanes(&w);
     place_taps(&w);
@@ -691,6 +728,16 @@ void fb_conv_bin_mve(const fb_layer *layer, const int8_t *in, const int8_t *in2,
             for (y = 0; y < layer->out.height; y += w.cut.passes * ROWS) run_tile(&w, in, out, filter, filters, y, x);
         }
     }
+}
+
+void fb_conv_bin_mve(const fb_layer *layer, const int8_t *in, const int8_t *in2, int8_t *out, void *scratch) {
+    (void)in2;
+    run(layer, false, in, out, scratch);
+}
+
+void fb_conv_bin_mve_lean(const fb_layer *layer, const int8_t *in, const int8_t *in2, int8_t *out, void *scratch) {
+    (void)in2;
+    run(layer, true, in, out, scratch);
 }
 
 #endif
