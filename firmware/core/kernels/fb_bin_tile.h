@@ -25,6 +25,8 @@ enum { FB_TILE = 8, FB_COLUMNS = 10, FB_ENTRY_WORDS = 8 };
 #if defined(__GNUC__)
 #define FB_NAKED __attribute__((naked, noinline))
 #define FB_UNUSED __attribute__((unused))
+#endif
+#if defined(__GNUC__) && !defined(__wasm__)
 #define FB_NOINLINE __attribute__((noinline))
 #else
 #define FB_NOINLINE

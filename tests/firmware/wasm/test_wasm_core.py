@@ -33,7 +33,7 @@ from tests.patience import PATIENCE
 
 PACKAGE = ROOT / "firmware" / "wasm"
 HERE = Path(__file__).parent
-LIMIT = 60_000  # bytes of flipbit.wasm: a page must be quick on a phone
+LIMIT = 60 * 1024  # bytes of flipbit.wasm: a page must be quick on a phone
 BUILT_BY = {"clang": "14.0.6", "wasm-opt": "108"}  # the committed module
 
 Ask = Callable[[list[Job]], list[Any]]

@@ -99,8 +99,8 @@ int32_t fb_grad_gain(const int8_t *h, uint32_t height, uint32_t width, uint32_t 
 uint32_t fb_softmax_gradient(const int8_t *scores, uint32_t count, uint32_t scale_bits, uint32_t label,
                              int8_t *gradient);
 
-/* For functions whose frames must not be part of their callers'. */
-#if defined(__GNUC__)
+/* For functions whose frames must not be part of their callers'; WebAssembly has stack enough. */
+#if defined(__GNUC__) && !defined(__wasm__)
 #define FB_NOINLINE __attribute__((noinline))
 #else
 #define FB_NOINLINE
