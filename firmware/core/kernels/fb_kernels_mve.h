@@ -26,8 +26,7 @@ FB_KERNEL(fb_max_pool_mve);
 FB_KERNEL(fb_average_pool_mve);
 FB_KERNEL(fb_add_mve);
 
-#define FB_CONV_BINARY_MVE \
-    FB_LARGE_ENTRY(fb_conv_bin_mve, false), FB_LARGE_ENTRY(fb_conv_bin_mve_lean, true),
+#define FB_CONV_BINARY_MVE FB_LARGE_ENTRY(fb_conv_bin_mve, false), FB_LARGE_ENTRY(fb_conv_bin_mve_lean, true),
 #define FB_DENSE_BINARY_MVE FB_ENTRY(fb_dense_bin_mve),
 #define FB_CONV_INT8_MVE FB_ENTRY(fb_conv_int8_mve), FB_ENTRY(fb_conv_int8_column_mve),
 #define FB_DENSE_INT8_MVE FB_ENTRY(fb_dense_int8_mve),

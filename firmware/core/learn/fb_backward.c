@@ -338,9 +338,7 @@ static int32_t factor_of(const fb_layer *layer, const fb_traits *traits, unsigne
 }
 
 /* The slopes of an operation that looks up its results, one for each value. */
-static const int8_t *slopes_of(const backward *b, unsigned op) {
-    return (const int8_t *)saved_by(b->train, op);
-}
+static const int8_t *slopes_of(const backward *b, unsigned op) { return (const int8_t *)saved_by(b->train, op); }
 
 /* One input of an operation that works value by value. The last one may take the place of the output's gradient. */
 static fb_status elementwise(backward *b, unsigned op, const fb_layer *layer, unsigned tensor, int32_t factor,

@@ -54,8 +54,8 @@ typedef struct channel {
 
 /* What a channel should have. `mean` and `square` are of its results now, with 8 and 16 fractional bits; weight: of these, of
  * ONE. */
-FB_NOINLINE static channel recalibrated(const fb_layer *layer, channel base, channel now, const uint8_t *reference, int64_t mean,
-                            uint64_t square, uint64_t weight) {
+FB_NOINLINE static channel recalibrated(const fb_layer *layer, channel base, channel now, const uint8_t *reference,
+                                        int64_t mean, uint64_t square, uint64_t weight) {
     int64_t wanted = 2 * (int64_t)(int16_t)fb_u16(reference), bias, most = layer->bits ? INT16_MAX : INT32_MAX;
     uint64_t deviation = 2 * (uint64_t)fb_u16(reference + 2), ratio, multiplier;
     uint64_t variance = square > (uint64_t)(mean * mean) ? square - (uint64_t)(mean * mean) : 0;

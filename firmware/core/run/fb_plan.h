@@ -22,9 +22,9 @@ typedef void fb_look_function(void *context, unsigned op, const fb_layer *layer,
 
 typedef struct fb_walk {
     const fb_model *model;
-    unsigned op;  /* the next one */
-    unsigned end; /* behind the last one to run */
-    fb_blocks *live; /* the caller's, so that who wants them after the walk has one copy */
+    unsigned op;            /* the next one */
+    unsigned end;           /* behind the last one to run */
+    fb_blocks *live;        /* the caller's, so that who wants them after the walk has one copy */
     const uint8_t *keep;    /* bits of tensors that stay until the end, for learning; NULL: none */
     fb_look_function *look; /* for recalibrating; NULL: none */
     void *context;          /* of look */

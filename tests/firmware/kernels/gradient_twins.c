@@ -217,8 +217,8 @@ static int of_input(uint32_t number) {
     }
     for (trial = 0; trial < 3; trial++) {
         uint32_t most = fb_grad_input_scratch(&layer, (fb_choice)below(4)), room = trial == 0   ? 0
-                                                                        : trial == 1 ? most
-                                                                                     : draw_room(most);
+                                                                                   : trial == 1 ? most
+                                                                                                : draw_room(most);
         void *scratch = take(room);
         memset(scratch, 0xA5, room);
         memset(out, 99, layer.in.size);

@@ -32,10 +32,10 @@ enum {
     COLUMNS = 8, /* of a tile */
     ROWS = 4,    /* of a pass */
     PIXELS = ROWS * COLUMNS,
-    GROUP = 6,        /* channels at most */
-    LEAN_GROUP = 4,   /* with half the entries */
-    CHUNK = 16,       /* channels at most */
-    FILTERS = 64,     /* at a time: bounds lists and sums */
+    GROUP = 6,      /* channels at most */
+    LEAN_GROUP = 4, /* with half the entries */
+    CHUNK = 16,     /* channels at most */
+    FILTERS = 64,   /* at a time: bounds lists and sums */
     LEAN_FILTERS = 16,
     LISTS = 16 * 1024, /* bytes of lists that are kept for all chunks */
     LEAN_LISTS = 20 * 1024
@@ -332,7 +332,8 @@ static uint32_t bits_at(const uint16_t *filter, uint32_t at, uint32_t size) {
 
 /* The look-ups of a filter for `channels` channels from `channel`. */
 static void list_filter(const work *w, triple *list, const uint16_t *filter, uint32_t channel, uint32_t channels) {
-    const uint32_t groups = groups_of(channels, w->cut.group), smaller = channels / groups, larger = groups - channels % groups;
+    const uint32_t groups = groups_of(channels, w->cut.group), smaller = channels / groups,
+                   larger = groups - channels % groups;
     const bool chunked = w->layer->flags & FB_FLAG_CHUNKS;
     const uint32_t step = chunked ? 16 : w->layer->in.channels;
     const triple *end = list + w->cut.triples;
