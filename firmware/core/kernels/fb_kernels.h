@@ -33,7 +33,7 @@ typedef struct fb_kernel {
     const char *name;
     fb_scratch_function *scratch; /* bytes, or FB_NOT_FOR_THIS */
     fb_run_function *run;
-    bool lean;  /* takes less scratch than the one before it and little more time */
+    bool lean;  /* of one family with the one before it: little more time, for less scratch in most layers */
     bool large; /* takes much more than the next one that is not */
 } fb_kernel;
 

@@ -26,7 +26,7 @@ FB_KERNEL(fb_conv_int8_pair);
 FB_KERNEL(fb_depthwise_int8_3x3);
 
 #define FB_CONV_BINARY_SCALAR \
-    FB_CONV_BINARY_HALF FB_ENTRY(fb_conv_bin_3x3_full), FB_LEAN_ENTRY(fb_conv_bin_3x3_lean), \
+    FB_CONV_BINARY_HALF FB_LEAN_ENTRY(fb_conv_bin_3x3_full), FB_LEAN_ENTRY(fb_conv_bin_3x3_lean), \
         FB_LEAN_ENTRY(fb_conv_bin_3x3_row), FB_ENTRY(fb_conv_bin_few), FB_ENTRY(fb_conv_bin_any), \
         FB_ENTRY(fb_conv_bin_small),
 #define FB_DENSE_BINARY_SCALAR
