@@ -44,12 +44,13 @@ CALLS = {
 }
 KERNELS, SCRATCH, LOOK_ON, WATCH = "kernels", "their _scratch functions", "after_layer", "look"
 ADD_FILTERS = "add_filters_"
+BINARY = "kernels of binary convolutions"
 COMMANDS, AFTER, FLASH = "handlers of commands", "hooks of the application", "fb_ledger_flash.c"
 POINTERS: dict[str, tuple[str, ...]] = {  # by function, or by file if all of its functions do the same
     "fb_invoke": (KERNELS,),
     "fb_conv_bits_mve.c": (ADD_FILTERS,),  # one for each number of vectors
     "fb_walk_run": (KERNELS, LOOK_ON, WATCH, AFTER),  # the hooks that fb_forward, fb_watch and run_net set
-    "fb_grad_input": (KERNELS,),
+    "fb_grad_input": (BINARY,),  # it makes a binary convolution of the layer
     "fb_choose": (SCRATCH,),
     "fb_scratch_of": (SCRATCH,),
     "fb_recalibrating_work": (SCRATCH,),
@@ -164,11 +165,14 @@ def _pointed(name: str, functions: dict[str, Function], above: tuple[str, ...]) 
     if reached is None:
         raise StackError(f"{name} calls through a pointer: say in POINTERS what it may reach")
     listed = "".join(path.read_text() for path in (CORE / "kernels").glob("fb_kernels*.[ch]"))
-    named = set(re.findall(r"FB_(?:LEAN_|LARGE_)?ENTRY\((\w+)[,)]", listed))
+    named = set(re.findall(r"FB_(?:ENTRY|LEAN_ENTRY|LARGE_ENTRY|LARGE)\((\w+)[,)]", listed))
     kernels = [kernel for kernel in named if kernel in functions]
+    binary = [kernel for kernel in kernels if kernel.startswith("fb_conv_bin_")]
+    backward = any(_plain(name) in ("fb_grad_input", "fb_grad_input_scratch") for name in above)
     targets = {
         KERNELS: kernels,
-        SCRATCH: [f"{kernel}_scratch" for kernel in kernels],
+        BINARY: binary,
+        SCRATCH: [f"{kernel}_scratch" for kernel in (binary if backward else kernels)],
         LOOK_ON: [static for static in functions if static.endswith(f":{LOOK_ON}") and "fb_forward" in above],
         ADD_FILTERS: [static for static in functions if _plain(static).startswith(ADD_FILTERS)],
         WATCH: [static for static in functions if static.endswith(f":{WATCH}") and "fb_watch" in above],
