@@ -21,15 +21,10 @@
 
 enum { FB_TILE = 8, FB_COLUMNS = 10, FB_ENTRY_WORDS = 8 };
 
-/* Functions in assembly, and functions that need all registers for themselves. */
+/* Functions in assembly. */
 #if defined(__GNUC__)
 #define FB_NAKED __attribute__((naked, noinline))
 #define FB_UNUSED __attribute__((unused))
-#endif
-#if defined(__GNUC__) && !defined(__wasm__)
-#define FB_NOINLINE __attribute__((noinline))
-#else
-#define FB_NOINLINE
 #endif
 
 /* Keeps a compiler from moving loads, stores and the computation of `value` across: to save a cycle it spills ten. */

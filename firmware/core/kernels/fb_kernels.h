@@ -26,6 +26,14 @@ extern int fb_plan_small_code; /* whether they are built with FB_SMALL_CODE */
 #define FB_POINTER_SIZE ((uint32_t)sizeof(void *))
 #endif
 
+/* For functions that need all registers for themselves, or whose frames must not be part of their callers'; WebAssembly has
+ * stack enough. */
+#if defined(__GNUC__) && !defined(__wasm__)
+#define FB_NOINLINE __attribute__((noinline))
+#else
+#define FB_NOINLINE
+#endif
+
 typedef void fb_run_function(const fb_layer *layer, const int8_t *in, const int8_t *in2, int8_t *out, void *scratch);
 typedef uint32_t fb_scratch_function(const fb_layer *layer);
 

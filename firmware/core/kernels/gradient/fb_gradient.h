@@ -99,13 +99,6 @@ int32_t fb_grad_gain(const int8_t *h, uint32_t height, uint32_t width, uint32_t 
 uint32_t fb_softmax_gradient(const int8_t *scores, uint32_t count, uint32_t scale_bits, uint32_t label,
                              int8_t *gradient);
 
-/* For functions whose frames must not be part of their callers'; WebAssembly has stack enough. */
-#if defined(__GNUC__) && !defined(__wasm__)
-#define FB_NOINLINE __attribute__((noinline))
-#else
-#define FB_NOINLINE
-#endif
-
 /* Whether weight (tap, channel) of a binary filter is +1; and its opposite. */
 static inline uint32_t fb_bit_index(const fb_layer *layer, uint32_t tap, uint32_t channel) {
     if (layer->flags & FB_FLAG_CHUNKS) return (channel / 16 * 9 + tap) * 16 + channel % 16;
